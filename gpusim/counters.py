@@ -1,0 +1,127 @@
+"""The counters of one launch: plain integers, each with its counting rule.
+
+What it models: what the counter registers of the card hold after a launch. What it leaves out: rates, percentages
+and units for people, which exist only in gpusim/metrics.py. Each field says what it counts and what it does not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass
+class SpaceCounts:
+    """Count accesses of one kind (load, store, red, atom) to one space (global, local).
+
+    lanes: threads that took part. bytes: lanes times the element size; does not count the rest of a sector.
+    requests: warp instructions with at least one active lane; does not count a warp with none.
+    sectors: 32-byte pieces touched, once each a request (RED and ATOM: once per colliding lane).
+    """
+
+    lanes: int = 0
+    bytes: int = 0
+    requests: int = 0
+    sectors: int = 0
+
+
+@dataclass
+class SharedCounts:
+    """Count accesses of one kind to shared memory.
+
+    lanes, bytes and requests as in SpaceCounts. wavefronts: passes through the 32 banks by the rule of addresses; does not
+    count the card's arbitration (up to 6 %). ideal_wavefronts: what the same requests take with no two words
+    of one bank; wavefronts - ideal_wavefronts are the bank conflicts.
+    """
+
+    lanes: int = 0
+    bytes: int = 0
+    requests: int = 0
+    wavefronts: int = 0
+    ideal_wavefronts: int = 0
+
+
+@dataclass
+class Arithmetic:
+    """Count thread instructions by class; does not count lanes that are masked off.
+
+    fadd, fmul, ffma: 32-bit; dadd, dmul, dfma: 64-bit (a fused multiply-add is one instruction, two FLOPs).
+    mufu: the special function unit, in lanes. integer: integer, comparison, selection and conversion operations of WarpIR
+    (modelled: the machine code has others). xu_warps: warp instructions of the special function pipe.
+    """
+
+    fadd: int = 0
+    fmul: int = 0
+    ffma: int = 0
+    dadd: int = 0
+    dmul: int = 0
+    dfma: int = 0
+    mufu: int = 0
+    integer: int = 0
+    xu_warps: int = 0
+
+
+@dataclass
+class Hierarchy:
+    """Count what the replay through L1, L2 and DRAM saw; all in sectors of 32 bytes unless the name says bytes.
+
+    l1_load_hits + l1_load_misses = sectors of global (and local) loads. l2_*: sectors that reach L2 from the SMs (ncu's
+    srcunit_tex); l2_fabric: second look-ups in the other partition, not in the l2_read/write/red numbers.
+    l2_hits + l2_misses = l2_read + l2_write + l2_red + l2_atom; a store, RED or ATOM is always a hit.
+    dram_read_bytes: data only, code and constants apart in dram_code_bytes (modelled constant of the card).
+    dram_write_bytes: written back during the launch; dirty_bytes: still dirty in L2 at its end;
+    stored_bytes: distinct... bytes of sectors sent to L2 by stores.
+    """
+
+    l1_load_hits: int = 0
+    l1_load_misses: int = 0
+    l2_read: int = 0
+    l2_write: int = 0
+    l2_red: int = 0
+    l2_atom: int = 0
+    l2_hits: int = 0
+    l2_misses: int = 0
+    l2_fabric_read: int = 0
+    l2_fabric_write: int = 0
+    l2_fabric_red: int = 0
+    dram_read_bytes: int = 0
+    dram_code_bytes: int = 0
+    dram_write_bytes: int = 0
+    dirty_bytes: int = 0
+
+
+@dataclass
+class Counters:
+    """Hold every counter of one launch."""
+
+    global_load: SpaceCounts
+    global_store: SpaceCounts
+    global_red: SpaceCounts
+    global_atom: SpaceCounts
+    local_load: SpaceCounts
+    local_store: SpaceCounts
+    shared_load: SharedCounts
+    shared_store: SharedCounts
+    shared_atom: SharedCounts
+    arithmetic: Arithmetic
+    hierarchy: Hierarchy
+    barriers: int = 0
+    """Warps that passed a barrier, once each time."""
+    wrapped_indices: int = 0
+    """Lanes whose negative index was wrapped once."""
+
+    @classmethod
+    def zero(cls) -> Counters:
+        """Return counters that are all 0."""
+        s, h = SpaceCounts, SharedCounts
+        return cls(s(), s(), s(), s(), s(), s(), h(), h(), h(), Arithmetic(), Hierarchy())
+
+    def __add__(self, other: Counters) -> Counters:
+        """Add field by field; the totals of a pipeline are the sum of its launches (dirty_bytes too: see report)."""
+        total = Counters.zero()
+        for f in fields(self):
+            a, b = getattr(self, f.name), getattr(other, f.name)
+            if isinstance(a, int):
+                setattr(total, f.name, a + b)
+            else:
+                setattr(total, f.name, type(a)(**{g.name: getattr(a, g.name) + getattr(b, g.name) for g in fields(a)}))
+        return total

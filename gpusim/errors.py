@@ -1,0 +1,46 @@
+"""The mistakes a user can make, one exception class each; the message says what, where, the limit and what to do.
+
+The command line prints `str(error)` alone and exits with status 2; nothing here is ever shown with a traceback.
+"""
+
+from __future__ import annotations
+
+
+class UserError(Exception):
+    """Be the base of every mistake of a user; its text is the whole message."""
+
+
+class OutOfBounds(UserError):
+    """A thread reads or writes outside an array."""
+
+
+class BarrierDivergence(UserError):
+    """Some threads of a block reach a barrier that others do not."""
+
+
+class EndlessLoop(UserError):
+    """A warp took more than --max-steps steps."""
+
+
+class LaunchRefused(UserError):
+    """A launch that no GPU would accept: too many threads, too much shared memory, an empty grid."""
+
+
+class UnsupportedFeature(UserError):
+    """The kernel uses something the language does not have."""
+
+
+class UnknownName(UserError):
+    """An unknown kernel, GPU, option, dtype, section or metric."""
+
+
+class BadOption(UserError):
+    """An option whose value the kernel or the command cannot take."""
+
+
+class DataDependent(UserError):
+    """--counts-only of a kernel whose branches or addresses depend on data."""
+
+
+class CannotWrite(UserError):
+    """An output file that cannot be written."""

@@ -1,0 +1,76 @@
+"""What one simulated launch is and what it gave: the value that reports, comparisons and pictures are made from.
+
+It holds the shape of the launch, the occupancy, the counters and where each came from; it computes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from gpusim.counters import Counters
+
+if TYPE_CHECKING:
+    from gpusim.arch import Arch
+    from gpusim.occupancy import Occupancy
+
+
+@dataclass(frozen=True)
+class Registers:
+    """Say how many registers a thread takes, and whether that was "given" (--regs), "recorded" (ptxas) or "estimated" (liveness, modelled)."""
+
+    per_thread: int
+    source: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Check:
+    """Hold the largest error of one output: max|x - ref| / max(1, max|ref|), ref in float64, and the tolerance."""
+
+    output: str
+    error: float
+    tolerance: float
+
+
+@dataclass
+class Launch:
+    """Hold one launch: shape, resources, counters, and what the closed form and the reference say.
+
+    grid, block: (x, y, z). shared_buffers: (name, bytes) of each static shared array; dynamic shared memory is apart.
+    closed_form: counter path (as in Counters: "global_load.bytes", "arithmetic.ffma", "hierarchy.l2_write") -> expected integer.
+    notes: sentences for the reader (wrapped indices, the engine that ran and why). options: what the user asked for.
+    """
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    arch: Arch
+    registers: Registers
+    static_shared_bytes: int
+    dynamic_shared_bytes: int
+    shared_buffers: tuple[tuple[str, int], ...]
+    occupancy: Occupancy
+    counters: Counters
+    l2: str = "cold"
+    engine: str = "compiled"
+    counts_only: bool = False
+    quantum_records: int = 0
+    closed_form: dict[str, int] = field(default_factory=dict)
+    checks: tuple[Check, ...] = ()
+    notes: tuple[str, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, metric: str) -> int | float | None:
+        """Return a metric by its ncu name; None is n/a. Raises UnknownName."""
+        from gpusim.metrics import value
+
+        return value(self, metric)
+
+
+def counter(counters: Counters, path: str) -> int:
+    """Return the counter that a path such as "global_load.bytes" names."""
+    node: Any = counters
+    for part in path.split("."):
+        node = getattr(node, part)
+    return int(node)

@@ -1,0 +1,82 @@
+"""What a kernel of this package gives to the rest: options, launches, a reference and closed forms.
+
+A kernel file ends with `SPEC = KernelSpec(...)`; kernels_sim/__init__.py finds it by its name. The command line makes its
+options from the fields of `Options`, and a test walks the registry: counted == closed form, result == reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gpusim.memory import VirtualArray
+
+
+@dataclass(frozen=True)
+class Step:
+    """Describe one launch of a problem: kernel[grid, block, 0, shared_bytes](*args), its closed form, and its recorded registers.
+
+    closed_form: counter path -> exact integer (paths as in gpusim.launch.Launch). registers: from ptxas, None if not
+    recorded; registers_source says which compiler, version and target.
+    """
+
+    kernel: Any
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    args: tuple[Any, ...]
+    shared_bytes: int = 0
+    closed_form: dict[str, int] = field(default_factory=dict)
+    registers: int | None = None
+    registers_source: str = ""
+
+
+@dataclass
+class Problem:
+    """Hold one problem ready to run: its launches in order, its outputs by name, and how to check them.
+
+    outputs: the arrays that the launches fill (pre-filled with NaN, or zero for accumulators). reference: returns the same names in
+    float64; None where the data are virtual. tolerance: of max|x - ref| / max(1, max|ref|).
+    """
+
+    name: str
+    steps: tuple[Step, ...]
+    outputs: dict[str, Any]
+    reference: Callable[[], dict[str, np.ndarray]] | None = None
+    tolerance: float = 1e-5
+
+
+@dataclass(frozen=True)
+class KernelSpec:
+    """Register a kernel: its name, one sentence for `list`, the frozen dataclass of its options, and its builder.
+
+    Each field of `options` has a default and metadata {"help": sentence}; its name is the option's name. `build(options, data)`
+    raises gpusim.errors.BadOption for values that the kernel cannot take.
+    """
+
+    name: str
+    summary: str
+    options: type
+    build: Callable[[Any, Data], Problem]
+
+
+class Data:
+    """Make a problem's arrays: seeded random numbers, or arrays without storage where only counts are wanted."""
+
+    def __init__(self, seed: int = 0, virtual: bool = False) -> None:
+        self.virtual = virtual
+        self._rng = np.random.default_rng(seed)
+
+    def normal(self, *shape: int, dtype: Any = np.float32) -> Any:
+        """Return N(0, 1) numbers of a shape."""
+        return VirtualArray(shape, np.dtype(dtype)) if self.virtual else self._rng.standard_normal(shape).astype(dtype)
+
+    def integers(self, low: int, high: int, *shape: int, dtype: Any = np.int32) -> Any:
+        """Return integers in [low, high)."""
+        return VirtualArray(shape, np.dtype(dtype)) if self.virtual else self._rng.integers(low, high, shape).astype(dtype)
+
+    def filled(self, value: float, *shape: int, dtype: Any = np.float32) -> Any:
+        """Return an array filled with one value (NaN for an output that must be written whole)."""
+        return VirtualArray(shape, np.dtype(dtype)) if self.virtual else np.full(shape, value, dtype)
