@@ -1,0 +1,36 @@
+"""What every test shares: no window is ever opened, hypothesis is repeatable, and tests of a GPU need one."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+import pytest
+from hypothesis import settings
+
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+# A shared or cold machine makes the first example slow (it compiles), which is no fault: no deadline.
+settings.register_profile("project", deadline=None, derandomize=True)
+settings.load_profile("project")
+
+
+def gpu_count() -> int:
+    """Ask the CUDA driver how many devices there are; 0 where there is no driver."""
+    for name in ("libcuda.so.1", "nvcuda.dll"):
+        try:
+            driver = ctypes.CDLL(name)
+        except OSError:
+            continue
+        count = ctypes.c_int(0)
+        if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0:
+            return count.value
+    return 0
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the tests marked `gpu` where no GPU answers."""
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if marked and not gpu_count():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU here"))

@@ -1,0 +1,155 @@
+"""Imports point one way: cli -> visualize, kernels_*, dsl, gpusim; kernels_* -> dsl, gpusim; visualize, dsl -> gpusim.
+
+The walk reads the source (ast); nothing is imported. Imports between the project's packages count wherever
+they stand, also inside a function; imports of other packages count where they run at import time.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = {"gpusim", "dsl", "kernels_sim", "kernels_real", "visualize", "cli"}
+
+# Who may know whom. kernels_sim and kernels_real do not know each other: cli.py joins them by name.
+MAY_IMPORT = {
+    "gpusim": {"gpusim"},
+    "dsl": {"dsl", "gpusim"},
+    "kernels_sim": {"kernels_sim", "dsl", "gpusim"},
+    "kernels_real": {"kernels_real", "dsl", "gpusim"},
+    "visualize": {"visualize", "gpusim"},
+    "cli": PROJECT,
+}
+
+# What loads with `import <package>`. rich is for people's eyes: reports and the command line only.
+THIRD_PARTY = {
+    "gpusim": {"numpy", "numba", "ml_dtypes"},
+    "dsl": {"numpy", "numba", "llvmlite", "networkx", "ml_dtypes"},
+    "kernels_sim": {"numpy", "ml_dtypes"},
+    "kernels_real": {"numpy", "ml_dtypes"},
+    "visualize": {"numpy", "matplotlib"},
+    "cli": {"click", "rich", "numpy"},
+}
+HEAVY = {"torch", "triton", "numba.cuda", "matplotlib"}
+WITHOUT_HEAVY = {"gpusim", "dsl", "kernels_sim", "cli"}
+
+
+class Import(NamedTuple):
+    """Hold one imported name, its line, and whether it runs when its file is imported."""
+
+    name: str
+    line: int
+    at_import: bool
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    """Say whether a node is `if TYPE_CHECKING:`, which never runs."""
+    return isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+
+
+def names(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[str]:
+    """Yield the dotted names that one import statement may bind or load."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+        return
+    base = ".".join(filter(None, (package if node.level else "", node.module)))
+    yield base
+    yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def imports(tree: ast.AST, package: str, at_import: bool = True) -> Iterator[Import]:
+    """Yield every import below a node."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield from (Import(name, node.lineno, at_import) for name in names(node, package))
+        later = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) or is_type_checking(node)
+        yield from imports(node, package, at_import and not later)
+
+
+def under(name: str, packages: set[str]) -> bool:
+    """Say whether a dotted name is one of the packages or lies in one."""
+    return any(name == p or name.startswith(p + ".") for p in packages)
+
+
+def allowed_third_party(package: str, path: str) -> set[str]:
+    """Return what a file may load at import time beside the standard library and the project."""
+    extra = {"rich"} if package == "gpusim" and Path(path).name.startswith("report") else set()
+    return THIRD_PARTY[package] | extra
+
+
+def broken_rules(source: str, package: str, path: str) -> list[str]:
+    """List what one file imports against the rules."""
+    found = []
+    for name, line, at_import in imports(ast.parse(source), package):
+        top = name.split(".")[0]
+        if top in PROJECT:
+            wrong = top not in MAY_IMPORT[package]
+        elif top in sys.stdlib_module_names or not at_import:
+            wrong = False
+        else:
+            heavy = package in WITHOUT_HEAVY and under(name, HEAVY)
+            wrong = heavy or top not in allowed_third_party(package, path)
+        if wrong:
+            found.append(f"{path}:{line} imports {name}")
+    return found
+
+
+def files() -> list[tuple[str, Path]]:
+    """List (package, file) for every source file under the rules."""
+    found = [(p, f) for p in sorted(PROJECT - {"cli"}) for f in sorted((ROOT / p).rglob("*.py"))]
+    return [*found, *(("cli", f) for f in [ROOT / "cli.py"] if f.exists())]
+
+
+def test_every_package_imports_only_what_lies_below_it() -> None:
+    assert len(files()) > 10
+    found = [broken_rules(f.read_text(), package, str(f.relative_to(ROOT))) for package, f in files()]
+    assert [rule for rules in found for rule in rules] == []
+
+
+@pytest.mark.parametrize(
+    ("package", "source", "found"),
+    [
+        ("gpusim", "import dsl.ir", "dsl.ir"),
+        ("gpusim", "def f():\n    from dsl import ir", "dsl"),
+        ("dsl", "import kernels_sim", "kernels_sim"),
+        ("kernels_sim", "from kernels_real import runner", "kernels_real"),
+        ("visualize", "from kernels_sim import flash_forward", "kernels_sim"),
+        ("gpusim", "import torch", "torch"),
+        ("gpusim", "import llvmlite.binding", "llvmlite.binding"),
+        ("gpusim", "import rich", "rich"),
+        ("dsl", "from numba import cuda", "numba.cuda"),
+        ("dsl", "import numba.cuda", "numba.cuda"),
+        ("dsl", "class A:\n    import triton", "triton"),
+        ("cli", "try:\n    import matplotlib.pyplot\nexcept ImportError:\n    pass", "matplotlib.pyplot"),
+    ],
+)
+def test_an_import_against_the_rules_is_found(package: str, source: str, found: str) -> None:
+    line = source[: source.index("import")].count("\n") + 1
+    assert f"x.py:{line} imports {found}" in broken_rules(source, package, "x.py")
+
+
+@pytest.mark.parametrize(
+    ("package", "source"),
+    [
+        ("dsl", "from gpusim import trace"),
+        ("dsl", "from . import ir\nfrom .types import arg_type"),
+        ("dsl", "def f():\n    from numba import cuda"),
+        ("dsl", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"),
+        ("gpusim", "import numba\nfrom numba import njit, types"),
+        ("visualize", "import matplotlib"),
+        ("cli", "import click\nimport kernels_sim, visualize"),
+    ],
+)
+def test_an_import_within_the_rules_is_not_reported(package: str, source: str) -> None:
+    assert broken_rules(source, package, "x.py") == []
+
+
+def test_only_a_report_of_gpusim_may_load_rich() -> None:
+    assert broken_rules("import rich", "gpusim", "gpusim/report.py") == []
+    assert broken_rules("import rich", "gpusim", "gpusim/metrics.py") == ["gpusim/metrics.py:1 imports rich"]

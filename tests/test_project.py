@@ -1,0 +1,112 @@
+"""The shape of the repository: a fixed top level, packages that explain themselves, files that lean on no one machine."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("gpusim", "dsl", "kernels_sim", "kernels_real", "visualize")
+README_FOLDERS = (*PACKAGES, "bench")
+TOP_LEVEL = {*PACKAGES, "cli.py", "tests", "bench", "docs", "examples"}
+PROJECT_FILES = {
+    "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "AGENTS.md", "LICENSE", "Makefile", "pyproject.toml",
+    ".gitignore", ".ci", ".github",
+}  # fmt: skip
+MADE_BY_TOOLS = re.compile(r"__pycache__|\..*_cache|\.(venv|git|hypothesis|DS_Store)|build|dist|.*\.egg-info")
+
+# Spelled in pieces, so that this file does not hold them.
+FORBIDDEN = {
+    "a path of one machine": re.compile(r"(?<![\w.])/(wor" + r"k|root|home/[a-z]+|Users/[a-z]+)/"),
+    "a package registry's host": re.compile("pypi" + r"\.org|pythonh" + "osted"),
+    "a tracker's number": re.compile(r"\bissue" + r" (#\d+|2)\b", re.IGNORECASE),
+}
+
+
+def tracked() -> list[Path]:
+    """List the project's files relative to its root: git's, or in an unpacked archive all that no tool made."""
+    git = ["git", "ls-files", "-z"]
+    try:
+        out = subprocess.run(git, cwd=ROOT, capture_output=True, check=True, text=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return list(walk(ROOT))
+    return [p for name in out.split("\0") if name and (ROOT / (p := Path(name))).is_file()]
+
+
+def walk(folder: Path) -> Iterator[Path]:
+    """Yield the files below a folder that no tool made."""
+    for entry in sorted(folder.iterdir()):
+        if MADE_BY_TOOLS.fullmatch(entry.name):
+            continue
+        if entry.is_dir():
+            yield from walk(entry)
+        else:
+            yield entry.relative_to(ROOT)
+
+
+def leanings(text: str) -> list[str]:
+    """List what a text mentions that belongs to one machine or one moment."""
+    return [f"{why}: {m.group()}" for why, pattern in FORBIDDEN.items() for m in pattern.finditer(text)]
+
+
+def test_the_top_level_is_the_fixed_set() -> None:
+    assert {p.parts[0] for p in tracked()} - TOP_LEVEL - PROJECT_FILES == set()
+
+
+def test_every_part_of_the_fixed_set_is_there() -> None:
+    assert sorted(name for name in TOP_LEVEL | PROJECT_FILES if not (ROOT / name).exists()) == []
+
+
+@pytest.mark.parametrize("folder", README_FOLDERS)
+def test_every_folder_says_what_it_is_and_what_it_does_not_model(folder: str) -> None:
+    text = (ROOT / folder / "README.md").read_text()
+    assert text.startswith("# ")
+    assert "not" in text.lower()
+
+
+@pytest.mark.parametrize("folder", README_FOLDERS)
+def test_a_folder_readme_names_every_module_of_its_folder(folder: str) -> None:
+    text = (ROOT / folder / "README.md").read_text()
+    modules = [p.name for p in sorted((ROOT / folder).glob("*.py")) if not p.name.startswith("__")]
+    assert [m for m in modules if m not in text] == []
+
+
+@pytest.mark.parametrize("folder", README_FOLDERS)
+def test_a_folder_readme_names_no_module_that_is_not_there(folder: str) -> None:
+    text = (ROOT / folder / "README.md").read_text()
+    named = set(re.findall(r"`(\w+\.py)`", text))
+    assert sorted(m for m in named if not (ROOT / folder / m).exists() and not (ROOT / m).exists()) == []
+
+
+def test_no_file_leans_on_one_machine() -> None:
+    suffixes = {".py", ".md", ".toml", ".yml", ".csv", ".txt", ".json", ".cu", ""}
+    texts = [(p, (ROOT / p).read_text(errors="replace")) for p in tracked() if p.suffix in suffixes]
+    assert len(texts) > 20
+    assert [f"{p}: {what}" for p, text in texts for what in leanings(text)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["see /wor" + "k/main", "in /home/" + "ann/x", "https://pyp" + "i.org/x", "fixes iss" + "ue 2", "Iss" + "ue #17"],
+)
+def test_a_text_that_leans_on_one_machine_is_found(text: str) -> None:
+    assert len(leanings(text)) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["the work/data folder", "a work-around", "SMs issue 4 warps", "pip install -e .", "docs/workflow/x"]
+)
+def test_plain_words_are_not_taken_for_it(text: str) -> None:
+    assert leanings(text) == []
+
+
+def test_the_documents_link_to_files_that_exist() -> None:
+    broken = []
+    for doc in (p for p in tracked() if p.suffix == ".md"):
+        targets = re.findall(r"\]\(([^)#:\s]+)[^):]*\)", (ROOT / doc).read_text())
+        broken += [f"{doc}: {t}" for t in targets if not (ROOT / doc.parent / t).exists()]
+    assert broken == []
