@@ -1,4 +1,4 @@
-"""Imports point one way: cli -> visualize, kernels_*, dsl, gpusim; kernels_* -> dsl, gpusim; visualize, dsl -> gpusim.
+"""Imports point one way: cli -> visualize, kernels_*, dsl, gpusim; kernels_* -> dsl, gpusim; dsl -> gpusim.
 
 The walk reads the source (ast); nothing is imported. Imports between the project's packages count wherever
 they stand, also inside a function; imports of other packages count where they run at import time.
@@ -38,6 +38,7 @@ THIRD_PARTY = {
 }
 HEAVY = {"torch", "triton", "numba.cuda", "matplotlib"}
 WITHOUT_HEAVY = {"gpusim", "dsl", "kernels_sim", "cli"}
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 class Import(NamedTuple):
@@ -68,7 +69,7 @@ def imports(tree: ast.AST, package: str, at_import: bool = True) -> Iterator[Imp
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             yield from (Import(name, node.lineno, at_import) for name in names(node, package))
-        later = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) or is_type_checking(node)
+        later = isinstance(node, FUNCTIONS) or is_type_checking(node)
         yield from imports(node, package, at_import and not later)
 
 
