@@ -1,0 +1,93 @@
+"""Run a problem: its launches in order on one device, then its outputs against the float64 reference.
+
+The error of an output is max|x - ref| / max(1, max|ref|). A NaN where the reference has none makes it infinite, as does an infinity
+in another place or of another sign than the reference's; equal infinities (L = -inf of a row that sees no key) are no error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
+import numpy as np
+
+from gpusim.launch import Check, Launch, Registers
+from kernels_sim.problem import Problem, Step
+
+
+def run_problem(
+    problem: Problem,
+    device: Any,
+    registers: Registers | None = None,
+    counts_only: bool = False,
+    engine: str = "auto",
+    max_steps: int | None = None,
+    strict_index: bool = False,
+    progress: Callable[..., None] | None = None,
+    options: Any = None,
+) -> list[Launch]:
+    """Run the steps of a problem on a dsl.launch.Device and return their launches, with closed forms, options and checks.
+
+    registers: of every launch, if given; else each step's recorded ones, else the engine estimates. A device with warm L2 and a
+    problem of one launch: an identical launch goes before it and is not counted. The checks of all outputs stand in the last launch.
+    """
+    settings = {"counts_only": counts_only, "engine": engine, "max_steps": max_steps, "strict_index": strict_index, "progress": progress}
+    if device.l2 == "warm" and len(problem.steps) == 1:
+        _warm_up(problem.steps[0], device, settings)
+    launches = [_launch(step, device, registers, settings) for step in problem.steps]
+    for launch, step in zip(launches, problem.steps, strict=True):
+        launch.closed_form = dict(step.closed_form)
+        launch.options = _as_dict(options)
+    if launches and problem.reference is not None and not counts_only:
+        launches[-1].checks = checks(problem)
+    return launches
+
+
+def _launch(step: Step, device: Any, registers: Registers | None, settings: dict[str, Any]) -> Launch:
+    from dsl.launch import launch
+
+    recorded = Registers(step.registers, "recorded", step.registers_source) if step.registers is not None else None
+    return launch(step.kernel, step.grid, step.block, step.args, device,
+                  shared_bytes=step.shared_bytes, registers=registers or recorded, **settings)
+
+
+def _warm_up(step: Step, device: Any, settings: dict[str, Any]) -> None:
+    """Launch once for what it leaves in the caches, and put the arrays back as they were."""
+    before = [a.copy() if isinstance(a, np.ndarray) else None for a in step.args]
+    _launch(step, device, None, settings)
+    for argument, copy in zip(step.args, before, strict=True):
+        if copy is not None:
+            argument[...] = copy
+
+
+def _as_dict(options: Any) -> dict[str, Any]:
+    return asdict(options) if is_dataclass(options) and not isinstance(options, type) else dict(options or {})
+
+
+def checks(problem: Problem) -> tuple[Check, ...]:
+    """Compare every output that the reference names with it."""
+    if problem.reference is None:
+        return ()
+    return tuple(Check(name, largest_error(problem.outputs[name], expected), problem.tolerance)
+                 for name, expected in problem.reference().items())
+
+
+def largest_error(values: np.ndarray, expected: np.ndarray) -> float:
+    """Return max|x - ref| / max(1, max|ref|) over the finite reference; infinite where NaN or infinities differ from it."""
+    x, ref = np.asarray(values, np.float64), np.asarray(expected, np.float64)
+    if x.shape != ref.shape:
+        raise ValueError(f"an output has the shape {x.shape}, its reference {ref.shape}")
+    finite = np.isfinite(ref)
+    same = np.where(np.isnan(ref), np.isnan(x), x == ref)
+    if not np.isfinite(x[finite]).all() or not same[~finite].all():
+        return math.inf
+    if not finite.any():
+        return 0.0
+    return float(np.abs(x[finite] - ref[finite]).max() / max(1.0, np.abs(ref[finite]).max()))
+
+
+def failed(launch: Launch) -> bool:
+    """Return whether an output is further from its reference than its tolerance (or not a number)."""
+    return any(not check.error <= check.tolerance for check in launch.checks)
