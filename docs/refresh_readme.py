@@ -7,12 +7,12 @@ A block is a fenced block that follows a marker on a line of its own:
     ...
     ```
 
-`<!-- output, exit 2: COMMAND -->` is for a command that must be refused. The command runs in the repository's
-root without a shell; what it prints on both streams replaces the block. It is run by hand, as the commands take
-some seconds each:
+A marker `<!-- output, exit 2: COMMAND -->` is for a command that must be refused. The command runs in the
+root of the repository without a shell; what it prints on both streams replaces the block. Run it by hand, as
+the commands take some seconds each:
 
     python docs/refresh_readme.py            rewrite README.md
-    python docs/refresh_readme.py --check    change nothing; print the difference and exit with status 1 if any
+    python docs/refresh_readme.py --check    change nothing; print the difference and exit 1 if any
 """
 
 from __future__ import annotations

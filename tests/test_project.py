@@ -91,7 +91,7 @@ def test_no_file_leans_on_one_machine() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["/wor" + "k/main", "/home/" + "ann/x", "https://pyp" + "i.org/x", "fixes iss" + "ue 2", "Iss" + "ue #17"],
+    ["/wor" + "k/x", "/home/" + "ann/x", "https://pyp" + "i.org/x", "fixes iss" + "ue 2", "Iss" + "ue #17"],
 )
 def test_a_text_that_leans_on_one_machine_is_found(text: str) -> None:
     assert len(leanings(text)) == 1
