@@ -1,0 +1,72 @@
+"""Closed forms that several kernels share: requests and sectors of rows of 4-byte elements, in integers.
+
+What it models: arrays that start at a 256-byte boundary and hold 4-byte elements, so that element number e lies in
+sector e // 8, and warps whose active lanes touch consecutive elements. What it leaves out: data-dependent
+addresses (each kernel derives its own). Checked by `l1tex__t_requests_*` and `l1tex__t_sectors_*`, which equal these
+numbers on the card to the last sector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gpusim.errors import BadOption
+
+WARP = 32
+ELEMENT_BYTES = 4
+PER_SECTOR = 32 // ELEMENT_BYTES
+
+
+def ceil_div(a: int, b: int) -> int:
+    """Return a / b rounded up."""
+    return -(-a // b)
+
+
+def run_sectors(start: int, count: int) -> int:
+    """Return the sectors of `count` consecutive elements from element number `start`; 0 for none."""
+    return (start % PER_SECTOR + count - 1) // PER_SECTOR + 1 if count > 0 else 0
+
+
+def row_sectors(start: int, cols: int) -> int:
+    """Return the sectors of one row that is read 32 elements a request, the first being element number `start`.
+
+    A row that starts inside a sector costs one more sector in every request of 32.
+    """
+    return cols // WARP * run_sectors(start, WARP) + run_sectors(start, cols % WARP)
+
+
+def matrix_sectors(rows: int, cols: int) -> int:
+    """Return the sectors of a C-contiguous rows x cols matrix that is read row by row, 32 elements a request.
+
+    The alignment of row y is y * cols mod 8, so 8 rows stand for all.
+    """
+    return sum(ceil_div(rows - y, PER_SECTOR) * row_sectors(y * cols, cols) for y in range(min(rows, PER_SECTOR)))
+
+
+def space(path: str, *, lanes: int, requests: int, sectors: int) -> dict[str, int]:
+    """Return the four counters of one kind of access to global memory, 4 bytes a lane."""
+    return {f"{path}.lanes": lanes, f"{path}.bytes": lanes * ELEMENT_BYTES, f"{path}.requests": requests, f"{path}.sectors": sectors}
+
+
+def shared(path: str, *, lanes: int, requests: int, wavefronts: int) -> dict[str, int]:
+    """Return the five counters of one kind of access to shared memory, 4 bytes a lane; free of conflicts it takes one wavefront a request."""
+    return {
+        f"{path}.lanes": lanes,
+        f"{path}.bytes": lanes * ELEMENT_BYTES,
+        f"{path}.requests": requests,
+        f"{path}.wavefronts": wavefronts,
+        f"{path}.ideal_wavefronts": requests,
+    }
+
+
+def require_at_least(kernel: str, option: str, value: int, least: int) -> None:
+    """Raise BadOption where an integer option is below its least value."""
+    if value < least:
+        raise BadOption(f"{kernel}: --{option} is {value}, it must be at least {least}")
+
+
+def require_choice(kernel: str, option: str, value: str, choices: Iterable[str]) -> None:
+    """Raise BadOption where an option is none of its choices."""
+    names = tuple(choices)
+    if value not in names:
+        raise BadOption(f"{kernel}: --{option} is {value!r}, it must be one of {', '.join(names)}")
