@@ -1,0 +1,325 @@
+"""FlashAttention's forward pass with one thread a query row: K/V tiles in shared memory, online softmax, no N x N matrix.
+
+The algorithm is FlashAttention-2's: a block owns Br query rows, walks the K/V tiles of Bc keys that its rows can see, and
+keeps the row maximum m, the denominator and the unnormalised output in registers; O and L = m + log(denominator) are
+written once. Inside a tile the keys go by in strips of STRIP: STRIP scores, one rescaling, STRIP weighted values. A whole
+tile at a time, as the paper has it, would need Bc private scores a thread (64 more registers, 128 at Bc = 128), and a key
+at a time rescales the accumulator d times a key; strips of 8 rescale d / 8 times.
+
+What to look at in the report:
+- Global loads: Q is asked for once and K, V once a block, so N d (2 + 2 ceil(N/Br)) + N elements pass L1. DRAM reads only
+  3 N d of them: the blocks walk the same tiles side by side and find them in L2. Double Br, and the load sectors halve.
+- Sectors per request: the tiles come in coalesced (4), Q and O do not (32): a thread walks its own row. It costs little,
+  as Q and O are touched once.
+- Shared memory: no bank conflicts. A tile is stored 32 neighbours at a time, and every load is a broadcast (all rows of a
+  warp want the same key), one wavefront each; but each FFMA needs one, so the kernel is bound by shared loads, not by FLOPs.
+- Occupancy: 2 d + STRIP registers for q, the accumulator and the scores; with a block of Br threads and 8 Bc d bytes of
+  tiles the limiter is soon shared memory or registers.
+- Causal: blocks skip the tiles in their future, about half of them; `tiles` and `skipped` are in the closed form's note.
+
+What it leaves out: tensor cores, asynchronous copies, 16-bit types: other variants.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from dsl import cuda
+from gpusim.errors import BadOption
+from kernels_sim.attention import (
+    DIV,
+    EXP,
+    LOG,
+    SMALL_FOOTPRINT_BYTES,
+    Access,
+    Shape,
+    arithmetic,
+    block_keys,
+    block_rows,
+    linear,
+    reference,
+    row_per_thread,
+    shape_of,
+    tiles_skipped,
+    tiles_visited,
+)
+from kernels_sim.problem import Data, KernelSpec, Problem, Step
+
+float32 = np.float32
+ZERO, ONE, NEG_INF = np.float32(0), np.float32(1), np.float32(-np.inf)
+
+STRIP = 8
+"""Keys that a thread scores between two rescalings of its accumulator."""
+STATIC_SHARED_LIMIT = 49152
+"""Bytes of shared memory that a kernel may declare; more has to be dynamic, and asked for at launch."""
+SHARED_LIMIT = 232448
+"""Bytes of shared memory a block of an H100 or H200 can opt in to."""
+
+
+@lru_cache(maxsize=None)
+def make_kernel(d: int, Br: int, Bc: int, causal: bool) -> Any:
+    """Return the kernel for a head dimension, a tile shape and causal or not: flash_forward(Q, K, V, O, L, scale, q_start).
+
+    Q, O: (heads, N, d); K, V: (heads, Nk * d), so that a tile of Bc rows is one contiguous run; L: (heads, N); all float32.
+    Grid (ceil(N / Br), heads, batch), block Br. Tiles over 48 KB use dynamic shared memory: `shared_bytes` says how much.
+    """
+    tile = Bc * d
+    dynamic = shared_bytes(d, Bc) > 0
+    elements = 0 if dynamic else tile
+    v_at = tile if dynamic else 0
+    strip = STRIP
+
+    @cuda.jit
+    def flash_forward(Q, K, V, O, L, scale, q_start):
+        # Two dynamic arrays start at the same byte, so V's tile begins v_at elements in.
+        Ks = cuda.shared.array(elements, float32)
+        Vs = cuda.shared.array(elements, float32)
+        q = cuda.local.array(d, float32)
+        acc = cuda.local.array(d, float32)
+        s = cuda.local.array(strip, float32)
+
+        head = cuda.blockIdx.y + cuda.gridDim.y * cuda.blockIdx.z
+        thread = cuda.threadIdx.x
+        first_row = cuda.blockIdx.x * Br
+        row = first_row + thread
+        n_rows = Q.shape[1]
+        n_keys = K.shape[1] // d
+        row_sees = n_keys
+        all_see = n_keys
+        some_see = n_keys
+        if causal:
+            last_row = min(first_row + Br, n_rows) - 1
+            row_sees = min(n_keys, q_start + row + 1)
+            all_see = min(n_keys, q_start + first_row + 1)
+            some_see = min(n_keys, q_start + last_row + 1)
+
+        # The scale goes into q: d multiplications a row instead of one a score.
+        if row < n_rows:
+            for k in range(d):
+                q[k] = Q[head, row, k] * scale
+                acc[k] = ZERO
+        m = NEG_INF
+        denominator = ZERO
+
+        for j0 in range(0, some_see, Bc):
+            start = j0 * d
+            end = min(tile, (n_keys - j0) * d)
+            for e in range(thread, tile, Br):
+                Ks[e] = K[head, start + e] if e < end else ZERO
+                Vs[v_at + e] = V[head, start + e] if e < end else ZERO
+            cuda.syncthreads()
+
+            if row < n_rows:
+                for j in range(0, min(Bc, some_see - j0), strip):
+                    key = j0 + j
+                    for u in range(strip):
+                        s[u] = ZERO
+                    for k in range(d):
+                        qk = q[k]
+                        for u in range(strip):
+                            s[u] += qk * Ks[(j + u) * d + k]
+
+                    masked = key + strip > all_see
+                    if masked:
+                        for u in range(strip):
+                            s[u] = s[u] if key + u < row_sees else NEG_INF
+
+                    m_new = m
+                    for u in range(strip):
+                        m_new = max(m_new, s[u])
+                    # -inf - -inf is NaN: a row that has seen nothing yet measures from 0.
+                    shift = m_new if m_new > NEG_INF else ZERO
+                    alpha = math.exp(m - shift)
+                    m = m_new
+                    total = ZERO
+                    for u in range(strip):
+                        p = math.exp(s[u] - shift)
+                        s[u] = p
+                        total += p
+                    denominator = denominator * alpha + total
+
+                    if masked:
+                        # 0 * NaN is NaN: a value that the row does not see must not get in with weight 0.
+                        for k in range(d):
+                            a = acc[k] * alpha
+                            for u in range(strip):
+                                v = Vs[v_at + (j + u) * d + k]
+                                a += s[u] * (v if key + u < row_sees else ZERO)
+                            acc[k] = a
+                    else:
+                        for k in range(d):
+                            a = acc[k] * alpha
+                            for u in range(strip):
+                                a += s[u] * Vs[v_at + (j + u) * d + k]
+                            acc[k] = a
+            cuda.syncthreads()
+
+        if row < n_rows:
+            # No visible key: m = -inf, denominator = 0 and acc = 0 give L = -inf and O = 0.
+            divisor = ONE if denominator == ZERO else denominator
+            for k in range(d):
+                O[head, row, k] = acc[k] / divisor
+            L[head, row] = m + math.log(divisor)
+
+    return flash_forward
+
+
+def shared_bytes(d: int, Bc: int) -> int:
+    """Return the bytes of dynamic shared memory: both tiles if they pass 48 KB, else 0 (they are static)."""
+    both = 2 * 4 * Bc * d
+    return both if both > STATIC_SHARED_LIMIT else 0
+
+
+@dataclass(frozen=True)
+class Options:
+    """Hold the options of flash_forward."""
+
+    N: int = field(default=4096, metadata={"help": "query rows"})
+    Nk: int | None = field(default=None, metadata={"help": "keys; 0 or not given: N"})
+    d: int = field(default=64, metadata={"help": "head dimension, 1 to 256"})
+    Br: int = field(default=64, metadata={"help": "query rows a block, one thread each"})
+    Bc: int = field(default=64, metadata={"help": f"keys a tile, a multiple of {STRIP}"})
+    heads: int = field(default=1, metadata={"help": "heads, grid dimension y"})
+    batch: int = field(default=1, metadata={"help": "sequences, grid dimension z"})
+    causal: bool = field(default=False, metadata={"help": "a row sees no key after its own position"})
+    q_start: int = field(default=0, metadata={"help": "absolute position of row 0 for causal; may be negative"})
+    scale: float | None = field(default=None, metadata={"help": "factor of the scores; not given: 1 / sqrt(d)"})
+    dtype: str = field(default="float32", metadata={"help": "element type: float32"})
+
+
+def check_tile(Br: int, Bc: int, d: int) -> None:
+    """Raise BadOption for a tile shape that the kernel does not accept."""
+    if not 1 <= Br <= 1024:
+        raise BadOption(f"flash_forward: --Br must be 1 to 1024, got {Br}: a block has one thread a query row")
+    if Bc < STRIP or Bc % STRIP:
+        raise BadOption(f"flash_forward: --Bc must be a positive multiple of {STRIP}, got {Bc}: keys go by in strips of {STRIP}")
+    each = 4 * Bc * d
+    if 2 * each > SHARED_LIMIT:
+        largest = SHARED_LIMIT // (8 * d) // STRIP * STRIP
+        raise BadOption(
+            f"flash_forward: --Bc {Bc} with --d {d} needs {2 * each} bytes of shared memory (K tile {each}, V tile {each}), "
+            f"a block can have {SHARED_LIMIT}; the largest --Bc that fits is {largest}"
+        )
+
+
+def build(options: Options, data: Data) -> Problem:
+    """Make the problem: Q, K, V ~ N(0, 1), O and L pre-filled with NaN. Raises BadOption."""
+    shape = shape_of(options)
+    check_tile(options.Br, options.Bc, options.d)
+    H, N, Nk, d = shape.heads, shape.N, shape.Nk, shape.d
+    Q, K, V = data.normal(H, N, d), data.normal(H, Nk * d), data.normal(H, Nk * d)
+    O, L = data.filled(np.nan, H, N, d), data.filled(np.nan, H, N)
+    step = Step(
+        kernel=make_kernel(d, options.Br, options.Bc, shape.causal),
+        grid=(-(-N // options.Br), options.heads, options.batch),
+        block=(options.Br,),
+        args=(Q, K, V, O, L, np.float32(shape.scale), shape.q_start),
+        shared_bytes=shared_bytes(d, options.Bc),
+        closed_form=closed_form(shape, options.Br, options.Bc),
+    )
+
+    def expected() -> dict[str, np.ndarray]:
+        o, lse = reference(Q, K.reshape(H, Nk, d), V.reshape(H, Nk, d), shape)
+        return {"O": o, "L": lse}
+
+    return Problem("flash_forward", (step,), {"O": O, "L": L}, None if data.virtual else expected)
+
+
+def statistics(shape: Shape, Br: int, Bc: int) -> dict[str, int]:
+    """Count the K/V tiles that all blocks of all heads visit, and those that they skip."""
+    return {"tiles": shape.heads * int(tiles_visited(shape, Br, Bc).sum()), "skipped": shape.heads * tiles_skipped(shape, Br, Bc)}
+
+
+def closed_form(shape: Shape, Br: int, Bc: int) -> dict[str, int]:
+    """Return what the counters must be, by counter path; every number follows from the shape alone.
+
+    Cache figures are given where they follow too: a problem that fits L2 reads each sector from DRAM once (cold caches) and
+    leaves its output dirty; other shapes have no hierarchy.dram_read_bytes and hierarchy.dirty_bytes here.
+    """
+    stores = _stores(shape, Br)
+    forms = _loads(shape, Br, Bc).paths("global_load") | stores.paths("global_store")
+    forms |= _shared(shape, Br, Bc) | _arithmetic(shape, Br)
+    forms["barriers"] = 2 * shape.heads * int(tiles_visited(shape, Br, Bc).sum()) * -(-Br // 32)
+    forms["hierarchy.l2_write"] = stores.sectors
+    return forms | _dram(shape, Br, Bc)
+
+
+def _blocks(shape: Shape, Br: int) -> list[tuple[int, int]]:
+    """List (row number over all heads, rows) of each block of each head."""
+    rows = block_rows(shape, Br)
+    return [(h * shape.N + i * Br, int(n)) for h in range(shape.heads) for i, n in enumerate(rows)]
+
+
+def _loads(shape: Shape, Br: int, Bc: int) -> Access:
+    """Count the global loads: each block its rows of Q, and the keys below Nk of each tile that it visits, of K and of V."""
+    total = sum((row_per_thread(row, n, shape.d) for row, n in _blocks(shape, Br)), Access())
+    visited = tiles_visited(shape, Br, Bc)
+    for head in range(shape.heads):
+        for t in range(int(visited.max())):
+            keys = min(Bc, shape.Nk - t * Bc)
+            tile = linear((head * shape.Nk + t * Bc) * shape.d, keys * shape.d, Br)
+            total += tile * (2 * int((visited > t).sum()))
+    return total
+
+
+def _stores(shape: Shape, Br: int) -> Access:
+    """Count the global stores: O by rows, L by one element a thread."""
+    blocks = _blocks(shape, Br)
+    O = sum((row_per_thread(row, n, shape.d) for row, n in blocks), Access())
+    return sum((linear(row, n, Br) for row, n in blocks), O)
+
+
+def _strips(shape: Shape, Br: int) -> tuple[int, int]:
+    """Count (thread, strip) and (warp, strip) pairs over all heads: who scores how many strips; rows beyond N score none."""
+    strips, rows = -(-block_keys(shape, Br) // STRIP), block_rows(shape, Br)
+    return shape.heads * int((strips * rows).sum()), shape.heads * int((strips * -(-rows // 32)).sum())
+
+
+def _shared(shape: Shape, Br: int, Bc: int) -> dict[str, int]:
+    """Count shared memory: whole tiles are stored (zeros beyond Nk), and each strip loads its keys and values as broadcasts."""
+    tiles = shape.heads * int(tiles_visited(shape, Br, Bc).sum())
+    stored = linear(0, Bc * shape.d, Br) * (2 * tiles)
+    threads, warps = _strips(shape, Br)
+    each = 2 * STRIP * shape.d
+    loaded = Access(threads * each, warps * each)
+    forms = {}
+    for space, count in (("shared_store", stored), ("shared_load", loaded)):
+        forms |= {f"{space}.lanes": count.lanes, f"{space}.bytes": 4 * count.lanes, f"{space}.requests": count.requests,
+                  f"{space}.wavefronts": count.requests, f"{space}.ideal_wavefronts": count.requests}
+    return forms
+
+
+def _arithmetic(shape: Shape, Br: int) -> dict[str, int]:
+    """Count float instructions. A strip: 2 STRIP d FFMA for scores and output, d FMUL to rescale, STRIP + 1 exponentials.
+
+    The exponentials' arguments and the sum of the weights are FADD, the denominator is one FFMA. A row: d FMUL to scale q,
+    d divisions, one logarithm and one FADD for L.
+    """
+    threads, _ = _strips(shape, Br)
+    rows, d = shape.heads * shape.N, shape.d
+    return arithmetic(
+        (threads, {"ffma": 2 * STRIP * d + 1, "fmul": d, "fadd": 2 * STRIP + 1}),
+        (threads * (STRIP + 1), EXP),
+        (rows, {"fmul": d, "fadd": 1}),
+        (rows * d, DIV),
+        (rows, LOG),
+    )
+
+
+def _dram(shape: Shape, Br: int, Bc: int) -> dict[str, int]:
+    """Give DRAM's figures where the arrays fit L2 by far and end on 64-byte boundaries: all is read once, nothing written back."""
+    keys = min(shape.Nk, Bc * int(tiles_visited(shape, Br, Bc).max()))
+    read = 4 * shape.heads * shape.d * (shape.N + 2 * keys)
+    written = 4 * shape.heads * shape.N * (shape.d + 1)
+    aligned = all(4 * n % 64 == 0 for n in (shape.N * shape.d, shape.Nk * shape.d, keys * shape.d, shape.heads * shape.N))
+    if not aligned or read + written > SMALL_FOOTPRINT_BYTES:
+        return {}
+    return {"hierarchy.dram_read_bytes": read, "hierarchy.dram_write_bytes": 0, "hierarchy.dirty_bytes": written}
+
+
+SPEC = KernelSpec("flash_forward", "FlashAttention forward: K/V tiles in shared memory, online softmax, O and L", Options, build)
