@@ -15,11 +15,12 @@ import difflib
 import importlib.util
 import inspect
 import re
+import runpy
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, TracebackType
 from typing import Any
 
 import numpy as np
@@ -215,3 +216,47 @@ def _from_file(path: str) -> np.ndarray:
     if not isinstance(array, np.ndarray) or array.dtype.name not in DTYPES:
         raise BadOption(f"--arg @{path}: holds {getattr(array, 'dtype', type(array).__name__)}, a kernel takes {', '.join(DTYPES)}")
     return array
+
+
+def run_script(path: Path, arguments: Sequence[str]) -> int:
+    """Run a Python script as `python SCRIPT arguments` would, dsl.cuda in the place of numba.cuda; return its exit status.
+
+    An exception of the script's own is printed with the script's part of the traceback, and the status is 1; a UserError goes on up.
+    """
+    if not path.is_file():
+        raise BadOption(f"{path}: no such file")
+    from dsl import cuda
+    from dsl.standin import numba_cuda
+
+    argv, folder = sys.argv, str(path.resolve().parent)
+    sys.argv = [str(path), *arguments]
+    sys.path.insert(0, folder)
+    try:
+        with numba_cuda(cuda):
+            runpy.run_path(str(path), run_name="__main__")
+        return 0
+    except SystemExit as leave:
+        return _status(leave.code)
+    except UserError:
+        raise
+    except Exception as error:
+        traceback.print_exception(type(error), error, _from_script(error.__traceback__, str(path)))
+        return 1
+    finally:
+        sys.argv = argv
+        sys.path.remove(folder)
+
+
+def _status(code: object) -> int:
+    if code is None or isinstance(code, int):
+        return code or 0
+    print(code, file=sys.stderr)
+    return 1
+
+
+def _from_script(frames: TracebackType | None, path: str) -> TracebackType | None:
+    """Drop the frames above the script's own first one."""
+    start = frames
+    while start is not None and start.tb_frame.f_code.co_filename != path:
+        start = start.tb_next
+    return start or frames

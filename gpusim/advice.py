@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpusim.counters import SharedCounts, SpaceCounts
-from gpusim.launch import Launch
+from gpusim.launch import Launch, counter
 from gpusim.trace import SECTOR_BYTES
 
 ENOUGH_SECTORS = 1.25
@@ -141,3 +141,57 @@ def occupancy_limiter(launch: Launch) -> Advice | None:
 
 LIMITER_WORDS = {"registers": "registers", "shared_mem": "shared memory", "warps": "warps", "blocks": "the number of blocks an SM holds"}
 """What each value of Occupancy.limiter is called in a sentence."""
+
+
+def tail_effect(launch: Launch) -> Advice | None:
+    """Name the blocks of a last wave that leaves SMs idle, or a grid with fewer blocks than SMs."""
+    sms, blocks = launch.arch.sm_count, launch.grid[0] * launch.grid[1] * launch.grid[2]
+    slots = sms * launch.occupancy.blocks_per_sm
+    if blocks < sms:
+        return Advice("OPT", "LaunchStats", "Small Grid",
+                      f"{blocks:,} blocks on {sms} SMs: {sms - blocks} SMs get none. Split the work into more blocks "
+                      "(smaller tiles, or another dimension of the grid).")
+    waves, tail = divmod(blocks, slots)
+    if tail == 0 or waves == 0 or blocks / slots > TAIL_WAVES:
+        return None
+    used = 100 * blocks / ((waves + 1) * slots)
+    return Advice("OPT", "Occupancy", "Tail Effect",
+                  f"{waves} full wave{'s' if waves > 1 else ''} of {slots:,} blocks and a last one of {tail:,}: {used:.1f} % of the block slots are "
+                  f"used. If blocks take about the same time, a grid of a multiple of {slots:,} blocks wastes none.")
+
+
+def failed_check(launch: Launch) -> Advice | None:
+    """Warn that an output is not what the reference says."""
+    wrong = [check for check in launch.checks if not check.error <= check.tolerance]
+    if not wrong:
+        return None
+    return Advice("WRN", "Validation", "Wrong Result",
+                  f"{', '.join(c.output for c in wrong)} differs from the reference by more than the tolerance: the counters are "
+                  "those of a kernel that computes something else. An infinite error is a NaN or an infinity in the output.")
+
+
+def closed_form_differs(launch: Launch) -> Advice | None:
+    """Warn that a counter is not what the closed form says."""
+    wrong = [path for path, expected in launch.closed_form.items() if counter(launch.counters, path) != expected]
+    if not wrong:
+        return None
+    return Advice("WRN", "Validation", "Closed Form Differs", f"{', '.join(wrong)}: counted and closed form are two derivations of one number, so one of them is wrong.")
+
+
+def unvalidated_gpu(launch: Launch) -> Advice | None:
+    """Warn that the modelled numbers of this GPU were not held against a card."""
+    if launch.arch.validated:
+        return None
+    return Advice("WRN", "MemoryWorkloadAnalysis", "Not Validated",
+                  f"The model of the {launch.arch.title} comes from public documents alone: exact numbers hold, modelled ones (hits, DRAM) were not compared with a card.")
+
+
+RULES: tuple[Rule, ...] = (
+    uncoalesced_loads, uncoalesced_stores, contended_atomics, load_bank_conflicts, store_bank_conflicts, atomic_bank_conflicts,
+    local_memory, low_l1_hits, unvalidated_gpu, occupancy_limiter, tail_effect, failed_check, closed_form_differs,
+)
+
+
+def advise(launch: Launch) -> tuple[Advice, ...]:
+    """Return what the rules have to say about a launch, in the order of the rules."""
+    return tuple(advice for rule in RULES if (advice := rule(launch)) is not None)

@@ -47,8 +47,8 @@ def specs_of(module: str) -> tuple[KernelSpec, ...]:
 
 def names() -> list[str]:
     """List the names of all kernels, sorted, importing only the files whose names are computed."""
-    found = (names or tuple(s.name for s in specs_of(module)) for module, names in modules().items())
-    return sorted(name for names in found for name in names)
+    found = (known or tuple(s.name for s in specs_of(module)) for module, known in modules().items())
+    return sorted(name for known in found for name in known)
 
 
 def specs() -> list[KernelSpec]:

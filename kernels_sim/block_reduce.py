@@ -1,11 +1,11 @@
 """Sum a vector: a tree in shared memory in each block, one atomic add a block at its end.
 
 What to look at in the report (n = 1,000,003: 3,907 blocks of 256 threads):
-- Compute: 255 FADDs a block, 996,285 in all: a tree of 256 leaves. Halving the active threads each time keeps them in
-  the lowest warps: 4, 2, 1, 1, 1, 1, 1, 1 warps work in the 8 steps.
+- Compute: 255 FADDs a block, 996,285 in all: a tree of 256 leaves. Halving the active threads each time
+  keeps them in the lowest warps: 4, 2, 1, 1, 1, 1, 1, 1 warps work in the 8 steps.
 - Shared memory: 25 loads and 20 stores a block, all free of conflicts (97,675 and 78,140 wavefronts).
-- Atomics: one RED of one lane a block: 3,907 requests, 3,907 sectors, though 1,000,003 elements were added. An atomic
-  add for each element instead would take 32 sectors a request (see histogram).
+- Atomics: one RED of one lane a block: 3,907 requests, 3,907 sectors, though 1,000,003 elements were added.
+  An atomic add for each element instead would take 32 sectors a request (see histogram).
 - Barriers: 9 a block; every warp passes all of them, also the ones that have run out of work.
 """
 
@@ -60,8 +60,18 @@ def closed_form(n: int) -> dict[str, int]:
     return {
         **space("global_load", lanes=n, requests=ceil_div(n, WARP), sectors=row_sectors(0, n)),
         **space("global_red", lanes=blocks, requests=blocks, sectors=blocks),
-        **shared("shared_load", lanes=blocks * (2 * (THREADS - 1) + 1), requests=blocks * loads, wavefronts=blocks * loads),
-        **shared("shared_store", lanes=blocks * (2 * THREADS - 1), requests=blocks * stores, wavefronts=blocks * stores),
+        **shared(
+            "shared_load",
+            lanes=blocks * (2 * (THREADS - 1) + 1),
+            requests=blocks * loads,
+            wavefronts=blocks * loads,
+        ),
+        **shared(
+            "shared_store",
+            lanes=blocks * (2 * THREADS - 1),
+            requests=blocks * stores,
+            wavefronts=blocks * stores,
+        ),
         "arithmetic.fadd": blocks * (THREADS - 1),
         "barriers": blocks * warps * (1 + TREE_STEPS),
     }
@@ -70,8 +80,9 @@ def closed_form(n: int) -> dict[str, int]:
 def build(options: Options, data: Data) -> Problem:
     """Return the problem of a sum; raise BadOption for n < 1.
 
-    The numbers are integers below 8, so that float32 holds every partial sum exactly up to 2**24 and the result does not
-    depend on the order of the blocks; beyond, the tolerance grows as the rounding of `blocks` additions does.
+    The numbers are integers below 8, so that float32 holds every partial sum exactly up to 2**24 and the
+    result does not depend on the order of the blocks; beyond, the tolerance grows as the rounding of
+    `blocks` additions does.
     """
     n = options.n
     require_at_least("block_reduce", "n", n, 1)
@@ -80,7 +91,11 @@ def build(options: Options, data: Data) -> Problem:
     registers, source = recorded("block_reduce")
     step = Step(block_reduce, (blocks,), (THREADS,), (x, total), 0, closed_form(n), registers, source)
     reference = None if data.virtual else lambda: {"total": x.sum(dtype=np.float64, keepdims=True)}
-    return Problem("block_reduce", (step,), {"total": total}, reference, tolerance=max(1e-5, 4 * sqrt(blocks) * 2.0**-24))
+    return Problem(
+        "block_reduce", (step,), {"total": total}, reference, tolerance=max(1e-5, 4 * sqrt(blocks) * 2.0**-24)
+    )
 
 
-SPEC = KernelSpec("block_reduce", "sum a vector: a tree in shared memory, one atomic add a block", Options, build)
+SPEC = KernelSpec(
+    "block_reduce", "sum a vector: a tree in shared memory, one atomic add a block", Options, build
+)

@@ -1,9 +1,9 @@
 """Closed forms that several kernels share: requests and sectors of rows of 4-byte elements, in integers.
 
-What it models: arrays that start at a 256-byte boundary and hold 4-byte elements, so that element number e lies in
-sector e // 8, and warps whose active lanes touch consecutive elements. What it leaves out: data-dependent
-addresses (each kernel derives its own). Checked by `l1tex__t_requests_*` and `l1tex__t_sectors_*`, which equal these
-numbers on the card to the last sector.
+What it models: arrays that start at a 256-byte boundary and hold 4-byte elements, so that element number e
+lies in sector e // 8, and warps whose active lanes touch consecutive elements. What it leaves out:
+data-dependent addresses (each kernel derives its own). Checked by `l1tex__t_requests_*` and
+`l1tex__t_sectors_*`, which equal these numbers on the card to the last sector.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def run_sectors(start: int, count: int) -> int:
 
 
 def row_sectors(start: int, cols: int) -> int:
-    """Return the sectors of one row that is read 32 elements a request, the first being element number `start`.
+    """Return the sectors of one row that is read 32 elements a request, from element number `start`.
 
     A row that starts inside a sector costs one more sector in every request of 32.
     """
@@ -40,16 +40,23 @@ def matrix_sectors(rows: int, cols: int) -> int:
 
     The alignment of row y is y * cols mod 8, so 8 rows stand for all.
     """
-    return sum(ceil_div(rows - y, PER_SECTOR) * row_sectors(y * cols, cols) for y in range(min(rows, PER_SECTOR)))
+    return sum(
+        ceil_div(rows - y, PER_SECTOR) * row_sectors(y * cols, cols) for y in range(min(rows, PER_SECTOR))
+    )
 
 
 def space(path: str, *, lanes: int, requests: int, sectors: int) -> dict[str, int]:
     """Return the four counters of one kind of access to global memory, 4 bytes a lane."""
-    return {f"{path}.lanes": lanes, f"{path}.bytes": lanes * ELEMENT_BYTES, f"{path}.requests": requests, f"{path}.sectors": sectors}
+    return {
+        f"{path}.lanes": lanes,
+        f"{path}.bytes": lanes * ELEMENT_BYTES,
+        f"{path}.requests": requests,
+        f"{path}.sectors": sectors,
+    }
 
 
 def shared(path: str, *, lanes: int, requests: int, wavefronts: int) -> dict[str, int]:
-    """Return the five counters of one kind of access to shared memory, 4 bytes a lane; free of conflicts it takes one wavefront a request."""
+    """Return the five counters of one kind of access to shared memory, 4 bytes a lane."""
     return {
         f"{path}.lanes": lanes,
         f"{path}.bytes": lanes * ELEMENT_BYTES,

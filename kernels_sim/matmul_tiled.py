@@ -1,13 +1,16 @@
 """Multiply two square matrices through 16 x 16 tiles in shared memory.
 
 What to look at in the report (N = 512):
-- Memory: each block reads N / 16 tiles of A and of B, so every element is read from global memory N / 16 = 32 times instead
-  of 512: 67.1 MB in 524,288 requests of 4 sectors (a warp covers 2 rows of 16 elements, 64 bytes each).
-- Compute: 134,217,728 = N**3 FFMA and nothing else; a ragged N is padded with zeros to whole tiles, and the padding is
-  computed too (N = 500 costs as many FFMA as N = 512).
-- Shared memory: the compiler reads a thread's 16 numbers a_tile[row, 0..15] with 4 loads of 16 bytes, so a warp issues 20
-  loads a tile, not 32: 5,242,880 in all. Those 4 take 2 wavefronts each and the 16 of b_tile one: 6,291,456, no conflicts.
-- Roofline: 4 FLOPs a byte of global memory: the tile is too small for this card. Larger tiles (or registers) come next.
+- Memory: each block reads N / 16 tiles of A and of B, so every element is read from global memory N / 16 =
+  32 times instead of 512: 67.1 MB in 524,288 requests of 4 sectors (a warp covers 2 rows of 16 elements, 64
+  bytes each).
+- Compute: 134,217,728 = N**3 FFMA and nothing else; a ragged N is padded with zeros to whole tiles, and the
+  padding is computed too (N = 500 costs as many FFMA as N = 512).
+- Shared memory: the compiler reads a thread's 16 numbers a_tile[row, 0..15] with 4 loads of 16 bytes, so a
+  warp issues 20 loads a tile, not 32: 5,242,880 in all. Those 4 take 2 wavefronts each and the 16 of b_tile
+  one: 6,291,456, no conflicts.
+- Roofline: 4 FLOPs a byte of global memory: the tile is too small for this card. Larger tiles (or
+  registers) come next.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ WARPS = TILE * TILE // WARP
 
 @cuda.jit
 def matmul_tiled(a, b, product):
-    """Write product = a @ b, one element a thread; all (N, N) float32, any N: outside the matrices the tiles hold zeros."""
+    """Write product = a @ b, one element a thread; all (N, N) float32. Past the edges tiles hold zeros."""
     a_tile = cuda.shared.array((TILE, TILE), float32)
     b_tile = cuda.shared.array((TILE, TILE), float32)
     x, y = cuda.grid(2)
@@ -55,7 +58,7 @@ class Options:
 
 
 def pair_sectors(start: int, cols: int, pitch: int) -> int:
-    """Return the sectors of a warp's two runs of `cols` elements, the second `pitch` elements after the first.
+    """Return the sectors of a warp's two runs of `cols` elements, the second `pitch` after the first.
 
     In matrices of fewer than 24 columns the end of one row and the start of the next may share a sector.
     """
@@ -67,22 +70,27 @@ def pair_sectors(start: int, cols: int, pitch: int) -> int:
 def tiling_sectors(n: int) -> int:
     """Return the sectors of one pass over an n x n matrix by warps of 2 rows x 16 columns.
 
-    Row pair p starts at element 2 * p * n, so its alignment repeats every 4 pairs; an odd n leaves one row alone.
+    Row pair p starts at element 2 * p * n, so its alignment repeats every 4 pairs; an odd n leaves one row
+    alone.
     """
     widths = [TILE] * (n // TILE) + [n % TILE] * (n % TILE > 0)
     pairs = sum(
-        ceil_div(n // 2 - p, 4) * pair_sectors(2 * p * n, width, n) for p in range(min(4, n // 2)) for width in widths
+        ceil_div(n // 2 - p, 4) * pair_sectors(2 * p * n, width, n)
+        for p in range(min(4, n // 2))
+        for width in widths
     )
     return pairs + sum(run_sectors((n - 1) * n, width) for width in widths) * (n % 2)
 
 
 def closed_form(n: int) -> dict[str, int]:
-    """Return the exact counters: A and B are passed over once for each of the ceil(n / 16) tiles across the product."""
+    """Return the exact counters: A and B are passed over once for each of ceil(n / 16) rows of tiles."""
     tiles = ceil_div(n, TILE)
     requests, sectors = tiles * ceil_div(n, 2), tiling_sectors(n)
     warp_tiles = WARPS * tiles**3
     return {
-        **space("global_load", lanes=2 * tiles * n * n, requests=2 * tiles * requests, sectors=2 * tiles * sectors),
+        **space(
+            "global_load", lanes=2 * tiles * n * n, requests=2 * tiles * requests, sectors=2 * tiles * sectors
+        ),
         **space("global_store", lanes=n * n, requests=requests, sectors=sectors),
         "shared_store.bytes": warp_tiles * 2 * WARP * 4,
         "shared_store.requests": warp_tiles * 2,
@@ -102,9 +110,13 @@ def build(options: Options, data: Data) -> Problem:
     a, b, product = data.normal(n, n), data.normal(n, n), data.filled(np.nan, n, n)
     registers, source = recorded("matmul_tiled")
     tiles = ceil_div(n, TILE)
-    step = Step(matmul_tiled, (tiles, tiles), (TILE, TILE), (a, b, product), 0, closed_form(n), registers, source)
+    step = Step(
+        matmul_tiled, (tiles, tiles), (TILE, TILE), (a, b, product), 0, closed_form(n), registers, source
+    )
     reference = None if data.virtual else lambda: {"product": a.astype(np.float64) @ b}
     return Problem("matmul_tiled", (step,), {"product": product}, reference)
 
 
-SPEC = KernelSpec("matmul_tiled", "multiply two N x N matrices through 16 x 16 tiles in shared memory", Options, build)
+SPEC = KernelSpec(
+    "matmul_tiled", "multiply two N x N matrices through 16 x 16 tiles in shared memory", Options, build
+)

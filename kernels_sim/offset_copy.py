@@ -1,11 +1,11 @@
 """Copy a vector from a shifted start: what misalignment costs.
 
 What to look at in the report (n = 1,048,576, offset = 1):
-- Memory: a warp reads 128 bytes as ever, but from 4 bytes past a sector's start, so it touches 5 sectors: 163,840 in
-  32,768 requests, a quarter more than the 131,072 of the stores. Any offset that is a multiple of 8 elements (32 bytes)
-  brings 4 back; every other one costs 5.
-- L1: the fifth sector of a warp is the first one of its neighbour. On the card 28,672 of the 163,840 sectors hit in
-  L1, so L2 and DRAM see little of the waste: misalignment is cheap, a stride is not.
+- Memory: a warp reads 128 bytes as ever, but from 4 bytes past a sector's start, so it touches 5 sectors:
+  163,840 in 32,768 requests, a quarter more than the 131,072 of the stores. Any offset that is a multiple
+  of 8 elements (32 bytes) brings 4 back; every other one costs 5.
+- L1: the fifth sector of a warp is the first one of its neighbour. On the card 28,672 of the 163,840
+  sectors hit in L1, so L2 and DRAM see little of the waste: misalignment is cheap, a stride is not.
 """
 
 from __future__ import annotations
@@ -55,10 +55,19 @@ def build(options: Options, data: Data) -> Problem:
     source, copy = data.normal(n + offset), data.filled(np.nan, n)
     registers, origin = recorded("offset_copy")
     step = Step(
-        offset_copy, (ceil_div(n, THREADS),), (THREADS,), (source, copy, offset, n), 0, closed_form(n, offset), registers, origin
+        offset_copy,
+        (ceil_div(n, THREADS),),
+        (THREADS,),
+        (source, copy, offset, n),
+        0,
+        closed_form(n, offset),
+        registers,
+        origin,
     )
     reference = None if data.virtual else lambda: {"copy": source[offset:].astype(np.float64)}
     return Problem("offset_copy", (step,), {"copy": copy}, reference, tolerance=0.0)
 
 
-SPEC = KernelSpec("offset_copy", "copy from a shifted start: a misaligned request takes a fifth sector", Options, build)
+SPEC = KernelSpec(
+    "offset_copy", "copy from a shifted start: a misaligned request takes a fifth sector", Options, build
+)

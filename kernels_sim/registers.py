@@ -1,7 +1,8 @@
-"""Registers a thread takes in each shipped kernel, recorded from ptxas; bench/record_registers.py prints this table.
+"""Registers a thread takes in each shipped kernel, as recorded from ptxas.
 
-What it models: launch__registers_per_thread of the kernels of this package, compiled by numba-cuda for sm_90. What it
-leaves out: other compilers, versions and targets, and option values that are not in the table.
+What it models: launch__registers_per_thread of the kernels of this package, compiled by numba-cuda for
+sm_90. What it leaves out: other compilers, versions and targets, and option values that are not in the
+table.
 """
 
 from __future__ import annotations

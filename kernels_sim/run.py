@@ -35,7 +35,7 @@ def run_problem(
     """
     settings = {"counts_only": counts_only, "engine": engine, "max_steps": max_steps, "strict_index": strict_index, "progress": progress}
     if device.l2 == "warm" and len(problem.steps) == 1:
-        _warm_up(problem.steps[0], device, settings)
+        _warm_up(problem.steps[0], device, registers, settings)
     launches = [_launch(step, device, registers, settings) for step in problem.steps]
     for launch, step in zip(launches, problem.steps, strict=True):
         launch.closed_form = dict(step.closed_form)
@@ -53,10 +53,10 @@ def _launch(step: Step, device: Any, registers: Registers | None, settings: dict
                   shared_bytes=step.shared_bytes, registers=registers or recorded, **settings)
 
 
-def _warm_up(step: Step, device: Any, settings: dict[str, Any]) -> None:
+def _warm_up(step: Step, device: Any, registers: Registers | None, settings: dict[str, Any]) -> None:
     """Launch once for what it leaves in the caches, and put the arrays back as they were."""
     before = [a.copy() if isinstance(a, np.ndarray) else None for a in step.args]
-    _launch(step, device, None, settings)
+    _launch(step, device, registers, settings)
     for argument, copy in zip(step.args, before, strict=True):
         if copy is not None:
             argument[...] = copy

@@ -1,13 +1,15 @@
 """Take the softmax of each row, one block of 128 threads a row, in three passes over the row.
 
 What to look at in the report (rows = cols = 1024):
-- Memory: the row is read three times (maximum, sum, result): 98,304 requests, 393,216 sectors. The second and third pass
-  find it in L1 (262,144 hits), so L2 and DRAM see 4.2 MB once: 131,072 sectors.
-- Compute: an element costs 14 FFMA, 1 FMUL and 4 FADD. An exponential is 4 FFMA, 1 FMUL, 1 FADD and a MUFU; the FMUL that ends
-  the first one contracts with the sum into an FFMA; the division is 5 FFMA and a MUFU. The tree adds 127 FADD a row:
-  4,324,352 = 1024 * (4 * 1024 + 127).
-- Shared memory: the two trees leave most warps idle: 40 loads and 24 stores a row reach the banks (40,960 and 24,576).
-- The reader's question: could one pass do? The online softmax of flash_forward keeps a running maximum and rescales.
+- Memory: the row is read three times (maximum, sum, result): 98,304 requests, 393,216 sectors. The second
+  and third pass find it in L1 (262,144 hits), so L2 and DRAM see 4.2 MB once: 131,072 sectors.
+- Compute: an element costs 14 FFMA, 1 FMUL and 4 FADD. An exponential is 4 FFMA, 1 FMUL, 1 FADD and a MUFU;
+  the FMUL that ends the first one contracts with the sum into an FFMA; the division is 5 FFMA and a MUFU.
+  The tree adds 127 FADD a row: 4,324,352 = 1024 * (4 * 1024 + 127).
+- Shared memory: the two trees leave most warps idle: 40 loads and 24 stores a row reach the banks (40,960
+  and 24,576).
+- The reader's question: could one pass do? The online softmax of flash_forward keeps a running maximum and
+  rescales.
 """
 
 from __future__ import annotations
@@ -89,8 +91,12 @@ def closed_form(rows: int, cols: int) -> dict[str, int]:
     return {
         **space("global_load", lanes=3 * elements, requests=3 * requests, sectors=3 * sectors),
         **space("global_store", lanes=elements, requests=requests, sectors=sectors),
-        **shared("shared_load", lanes=rows * 2 * (2 * lanes_in_tree + THREADS), requests=loads, wavefronts=loads),
-        **shared("shared_store", lanes=rows * 2 * (lanes_in_tree + THREADS), requests=stores, wavefronts=stores),
+        **shared(
+            "shared_load", lanes=rows * 2 * (2 * lanes_in_tree + THREADS), requests=loads, wavefronts=loads
+        ),
+        **shared(
+            "shared_store", lanes=rows * 2 * (lanes_in_tree + THREADS), requests=stores, wavefronts=stores
+        ),
         "arithmetic.ffma": 14 * elements,
         "arithmetic.fmul": elements,
         "arithmetic.fadd": 4 * elements + lanes_in_tree * rows,
@@ -112,7 +118,9 @@ def build(options: Options, data: Data) -> Problem:
     require_at_least("softmax_rows", "cols", cols, 1)
     scores, weights = data.normal(rows, cols), data.filled(np.nan, rows, cols)
     registers, source = recorded("softmax_rows")
-    step = Step(softmax_rows, (rows,), (THREADS,), (scores, weights), 0, closed_form(rows, cols), registers, source)
+    step = Step(
+        softmax_rows, (rows,), (THREADS,), (scores, weights), 0, closed_form(rows, cols), registers, source
+    )
     reference = None if data.virtual else lambda: {"weights": softmax(scores)}
     return Problem("softmax_rows", (step,), {"weights": weights}, reference)
 

@@ -1,8 +1,9 @@
 """Copy every stride-th element: how a stride turns one request into many sectors.
 
 What to look at in the report (n = 1,048,576, stride = 32):
-- Memory: the 32 lanes of a load lie 128 bytes apart, so each needs a sector of its own: 32,768 requests read
-  1,048,576 sectors, 32 a request where 4 would do; 4 of each 32 bytes are used. The stores are coalesced: 131,072 sectors.
+- Memory: the 32 lanes of a load lie 128 bytes apart, so each needs a sector of its own: 32,768 requests
+  read 1,048,576 sectors, 32 a request where 4 would do; 4 of each 32 bytes are used. The stores are
+  coalesced: 131,072 sectors.
 - The bytes that lanes ask for (4,194,304 each way) do not change with the stride. Only the sectors do:
   stride 1 takes 4 a request, 2 takes 8, 4 takes 16, 8 and more take 32.
 - DRAM: the card fetches 64 bytes for a lone sector, so 67.1 MB are read to use 4.2 MB.
@@ -39,15 +40,16 @@ class Options:
 
 
 def strided_sectors(lanes: int, stride: int) -> int:
-    """Return the sectors of one request whose lanes lie `stride` elements apart, the first at a sector's start.
+    """Return the sectors of a request whose lanes lie `stride` elements apart, from a sector's start.
 
-    Up to a stride of 8 the request leaves no sector out between its first and last; from 8 on each lane has its own.
+    Up to a stride of 8 the request leaves no sector out between its first and last; from 8 on each lane has
+    its own.
     """
     return min(lanes, stride * (lanes - 1) // PER_SECTOR + 1) if lanes else 0
 
 
 def closed_form(n: int, stride: int) -> dict[str, int]:
-    """Return the exact counters; a warp starts at element 32 * stride * w, which is always a sector's start."""
+    """Return the exact counters; warp w starts at element 32 * stride * w, always a sector's start."""
     requests = ceil_div(n, WARP)
     read = n // WARP * strided_sectors(WARP, stride) + strided_sectors(n % WARP, stride)
     return {
@@ -64,10 +66,19 @@ def build(options: Options, data: Data) -> Problem:
     source, copy = data.normal(n * stride), data.filled(np.nan, n)
     registers, origin = recorded("strided_copy")
     step = Step(
-        strided_copy, (ceil_div(n, THREADS),), (THREADS,), (source, copy, stride, n), 0, closed_form(n, stride), registers, origin
+        strided_copy,
+        (ceil_div(n, THREADS),),
+        (THREADS,),
+        (source, copy, stride, n),
+        0,
+        closed_form(n, stride),
+        registers,
+        origin,
     )
     reference = None if data.virtual else lambda: {"copy": source[::stride].astype(np.float64)}
     return Problem("strided_copy", (step,), {"copy": copy}, reference, tolerance=0.0)
 
 
-SPEC = KernelSpec("strided_copy", "copy every stride-th element: sectors per request grow with the stride", Options, build)
+SPEC = KernelSpec(
+    "strided_copy", "copy every stride-th element: sectors per request grow with the stride", Options, build
+)

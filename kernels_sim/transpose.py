@@ -1,13 +1,13 @@
 """Transpose a matrix three ways: uncoalesced, through shared memory with bank conflicts, and without them.
 
 The ladder, and what to look at in the report (rows = cols = 2048; every variant moves 16.8 MB each way):
-- naive: a warp reads a row (4 sectors a request) and writes a column: its 32 stores lie in 32 sectors. 131,072 requests
-  store 4,194,304 sectors, eight times the least.
-- tiled: a block turns a 32 x 32 tile in shared memory, so loads and stores both take 4 sectors a request: 524,288. The
-  price is inside: the 32 lanes that read a column of the tile all fall in one bank, 32 wavefronts a request, 4,194,304 in
-  all for 131,072 requests.
-- padded: the same code with rows of 33 words. Column neighbours are then 33 words apart, in 32 different banks: 131,072
-  wavefronts. 128 bytes of shared memory a block buy a factor of 32.
+- naive: a warp reads a row (4 sectors a request) and writes a column: its 32 stores lie in 32 sectors.
+  131,072 requests store 4,194,304 sectors, eight times the least.
+- tiled: a block turns a 32 x 32 tile in shared memory, so loads and stores both take 4 sectors a request:
+  524,288. The price is inside: the 32 lanes that read a column of the tile all fall in one bank, 32
+  wavefronts a request, 4,194,304 in all for 131,072 requests.
+- padded: the same code with rows of 33 words. Column neighbours are then 33 words apart, in 32 different
+  banks: 131,072 wavefronts. 128 bytes of shared memory a block buy a factor of 32.
 """
 
 from __future__ import annotations
@@ -18,7 +18,16 @@ import numpy as np
 from numpy import float32
 
 from dsl import cuda
-from kernels_sim.formulas import PER_SECTOR, WARP, ceil_div, matrix_sectors, require_at_least, require_choice, shared, space
+from kernels_sim.formulas import (
+    PER_SECTOR,
+    WARP,
+    ceil_div,
+    matrix_sectors,
+    require_at_least,
+    require_choice,
+    shared,
+    space,
+)
 from kernels_sim.problem import Data, KernelSpec, Problem, Step
 from kernels_sim.registers import recorded
 
@@ -30,7 +39,7 @@ WARPS = TILE * TILE_ROWS // WARP
 
 @cuda.jit
 def transpose_naive(a, at):
-    """Write at[c, r] = a[r, c], columns across lanes: loads coalesced, stores not. a: (rows, cols), at: (cols, rows)."""
+    """Write at[c, r] = a[r, c], loads coalesced, stores not; a (rows, cols), at (cols, rows), float32."""
     c = cuda.blockIdx.x * TILE + cuda.threadIdx.x
     r = cuda.blockIdx.y * TILE + cuda.threadIdx.y
     for step in range(0, TILE, TILE_ROWS):
@@ -59,7 +68,7 @@ def transpose_tiled(a, at):
 
 @cuda.jit
 def transpose_padded(a, at):
-    """Write at[c, r] = a[r, c] by way of a tile with rows of 33 words, whose columns spread over all 32 banks."""
+    """Write at[c, r] = a[r, c] by way of a tile with rows of 33 words: a column spreads over all banks."""
     tile = cuda.shared.array((TILE, TILE + 1), float32)
     lane = cuda.threadIdx.x
     row = cuda.threadIdx.y
@@ -85,20 +94,24 @@ class Options:
 
     rows: int = field(default=2048, metadata={"help": "rows of the input"})
     cols: int = field(default=2048, metadata={"help": "columns of the input"})
-    variant: str = field(default="tiled", metadata={"help": "naive, tiled or padded", "choices": tuple(KERNELS)})
+    variant: str = field(
+        default="tiled", metadata={"help": "naive, tiled or padded", "choices": tuple(KERNELS)}
+    )
 
 
 def column_sectors(rows: int, cols: int) -> int:
-    """Return the sectors of stores that walk down the columns of the transposed matrix (cols x rows), 32 lanes a request.
+    """Return the sectors of stores down the columns of the transposed matrix (cols x rows), 32 lanes each.
 
-    Lanes are `rows` elements apart. From 8 on, each has a sector of its own; below, request s of column r < 8 starts in
-    sector 4 * rows * s and leaves none out.
+    Lanes are `rows` elements apart. From 8 on, each has a sector of its own; below, request s of column r <
+    8 starts in sector 4 * rows * s and leaves none out.
     """
     if rows >= PER_SECTOR:
         return rows * cols
     full, tail = divmod(cols, WARP)
     requests = ((full, WARP), (1 if tail else 0, tail))
-    return sum(times * (((lanes - 1) * rows + r) // PER_SECTOR + 1) for r in range(rows) for times, lanes in requests)
+    return sum(
+        times * (((lanes - 1) * rows + r) // PER_SECTOR + 1) for r in range(rows) for times, lanes in requests
+    )
 
 
 def closed_form(rows: int, cols: int, variant: str) -> dict[str, int]:
@@ -107,18 +120,26 @@ def closed_form(rows: int, cols: int, variant: str) -> dict[str, int]:
     by_row, by_column = rows * ceil_div(cols, WARP), cols * ceil_div(rows, WARP)
     load = space("global_load", lanes=elements, requests=by_row, sectors=matrix_sectors(rows, cols))
     if variant == "naive":
-        return {**load, **space("global_store", lanes=elements, requests=by_row, sectors=column_sectors(rows, cols))}
+        return {
+            **load,
+            **space("global_store", lanes=elements, requests=by_row, sectors=column_sectors(rows, cols)),
+        }
     return {
         **load,
         **space("global_store", lanes=elements, requests=by_column, sectors=matrix_sectors(cols, rows)),
         **shared("shared_store", lanes=elements, requests=by_row, wavefronts=by_row),
-        **shared("shared_load", lanes=elements, requests=by_column, wavefronts=elements if variant == "tiled" else by_column),
+        **shared(
+            "shared_load",
+            lanes=elements,
+            requests=by_column,
+            wavefronts=elements if variant == "tiled" else by_column,
+        ),
         "barriers": WARPS * ceil_div(rows, TILE) * ceil_div(cols, TILE),
     }
 
 
 def build(options: Options, data: Data) -> Problem:
-    """Return the problem of transposing a matrix of N(0, 1) numbers; raise BadOption for an empty matrix or an unknown variant."""
+    """Return the problem of a transpose of N(0, 1) numbers; raise BadOption for bad sizes or variants."""
     rows, cols, variant = options.rows, options.cols, options.variant
     require_at_least("transpose", "rows", rows, 1)
     require_at_least("transpose", "cols", cols, 1)
@@ -126,9 +147,20 @@ def build(options: Options, data: Data) -> Problem:
     a, at = data.normal(rows, cols), data.filled(np.nan, cols, rows)
     registers, source = recorded("transpose", variant)
     grid = (ceil_div(cols, TILE), ceil_div(rows, TILE))
-    step = Step(KERNELS[variant], grid, (TILE, TILE_ROWS), (a, at), 0, closed_form(rows, cols, variant), registers, source)
+    step = Step(
+        KERNELS[variant],
+        grid,
+        (TILE, TILE_ROWS),
+        (a, at),
+        0,
+        closed_form(rows, cols, variant),
+        registers,
+        source,
+    )
     reference = None if data.virtual else lambda: {"at": a.T.astype(np.float64)}
     return Problem(f"transpose {variant}", (step,), {"at": at}, reference, tolerance=0.0)
 
 
-SPEC = KernelSpec("transpose", "transpose a matrix: naive, tiled (bank conflicts) or padded (none)", Options, build)
+SPEC = KernelSpec(
+    "transpose", "transpose a matrix: naive, tiled (bank conflicts) or padded (none)", Options, build
+)

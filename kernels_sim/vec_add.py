@@ -1,11 +1,12 @@
 """Add two vectors: the kernel in which nothing goes wrong, one element a thread.
 
 What to look at in the report (n = 1,000,003):
-- Memory: a warp's 32 loads of 4 bytes lie side by side, so a request takes 4 sectors: 62,502 requests read 250,002
-  sectors. That is the least possible, and what "coalesced" means.
+- Memory: a warp's 32 loads of 4 bytes lie side by side, so a request takes 4 sectors: 62,502 requests read
+  250,002 sectors. That is the least possible, and what "coalesced" means.
 - The last warp has 3 active lanes of 32. It costs a whole request and 1 sector; the counters are of 1,000,003
   elements, not of the 1,000,192 threads launched.
-- Compute: one FADD for 12 bytes moved. The roofline line puts the kernel far to the left: DRAM decides its speed.
+- Compute: one FADD for 12 bytes moved. The roofline line puts the kernel far to the left: DRAM decides its
+  speed.
 - DRAM: reads are compulsory (8 bytes an element); the 4 MB written stay dirty in L2.
 """
 
@@ -54,7 +55,9 @@ def build(options: Options, data: Data) -> Problem:
     require_at_least("vec_add", "n", n, 1)
     x, y, total = data.normal(n), data.normal(n), data.filled(np.nan, n)
     registers, source = recorded("vec_add")
-    step = Step(vec_add, (ceil_div(n, THREADS),), (THREADS,), (x, y, total), 0, closed_form(n), registers, source)
+    step = Step(
+        vec_add, (ceil_div(n, THREADS),), (THREADS,), (x, y, total), 0, closed_form(n), registers, source
+    )
     reference = None if data.virtual else lambda: {"total": x.astype(np.float64) + y}
     return Problem("vec_add", (step,), {"total": total}, reference)
 

@@ -1,0 +1,96 @@
+"""The text report: one launch as its sections, a pipeline of launches as a table with totals and then each launch.
+
+What it leaves out: counting (gpusim/counters.py) and the metrics with ncu's names (gpusim/metrics.py). The same text goes to a terminal and to a
+file; on a terminal rich adds weight and colour, and never cuts a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from gpusim.counters import Counters
+from gpusim.launch import Launch
+from gpusim.sections import Section, bytes_by_level, flops, sections
+from gpusim.table import Cell, Table, paragraph, render
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def header(launch: Launch) -> str:
+    """Return ncu's header line: kernel, grid, block, device, compute capability."""
+    return f"{launch.kernel} {launch.grid}x{launch.block}, Device {launch.arch.title}, CC {launch.arch.compute_capability}"
+
+
+def text(launches: Sequence[Launch], only: str | None = None) -> str:
+    """Return the whole report as plain text that ends with a newline; `only` names one section. Raises UnknownName."""
+    return "\n".join(lines(launches, only)).rstrip("\n") + "\n"
+
+
+def lines(launches: Sequence[Launch], only: str | None = None) -> Iterator[str]:
+    """Yield the lines of a report."""
+    if not launches:
+        yield "No kernels were profiled."
+    if len(launches) > 1 and only is None:
+        yield from (*render(pipeline(launches)), *paragraph(PIPELINE_NOTE), "")
+    for launch in launches:
+        yield header(launch)
+        yield from options(launch)
+        for section in sections(launch, only):
+            yield from (*section_lines(section), "")
+
+
+def options(launch: Launch) -> list[str]:
+    """Return the lines that say what the user asked for; none where nothing was."""
+    said = "  ".join(f"{name}={value}" for name, value in launch.options.items() if value is not None)
+    return [*paragraph(said, "  "), ""] if said else [""]
+
+
+def section_lines(section: Section) -> list[str]:
+    """Return the lines of one section: its title, tables, sentences and advice."""
+    out = [f"Section: {section.title}"]
+    for table in section.tables:
+        out += render(table)
+    for sentence in section.prose:
+        out += paragraph(sentence)
+    for advice in section.advice:
+        out += paragraph(f"{advice.heading}: {advice.text}", f"{advice.tag:<6}")
+    return out
+
+
+PIPELINE_NOTE = ("Requests, L1 bytes and FLOPs are exact, L2 and DRAM bytes modelled. Dirty bytes are what each launch left in L2; "
+                 "their sum can count a line that a later launch wrote again.")
+PIPELINE_HEADERS = ("ID", "Kernel", "Requests", "Bytes L1", "Bytes L2", "DRAM Read", "DRAM Write", "Dirty", "FLOPs", "Occ. %")
+
+
+def pipeline(launches: Sequence[Launch]) -> Table:
+    """Return a row a launch and a row of totals, which is their sum (occupancy has none)."""
+    rows = [(str(i), launch.kernel, *_amounts(launch.counters), float(launch.occupancy.theoretical_pct)) for i, launch in enumerate(launches)]
+    total = Counters.zero()
+    for launch in launches:
+        total = total + launch.counters
+    rows.append(("", "Total", *_amounts(total), ""))
+    return Table(PIPELINE_HEADERS, tuple(rows), "ll" + "r" * 8, f"{len(launches)} launches", ruled_rows=1)
+
+
+def _amounts(counters: Counters) -> tuple[Cell, ...]:
+    c, h, moved = counters, counters.hierarchy, bytes_by_level(counters)
+    spaces = (c.global_load, c.global_store, c.global_red, c.global_atom, c.local_load, c.local_store)
+    return (sum(s.requests for s in spaces), moved["L1"], moved["L2"], h.dram_read_bytes + h.dram_code_bytes,
+            h.dram_write_bytes, h.dirty_bytes, sum(flops(c.arithmetic)))
+
+
+STYLES = (("Section: ", "bold cyan"), ("OPT ", "green"), ("INF ", "blue"), ("WRN ", "bold red"))
+
+
+def show(report: str, console: Console) -> None:
+    """Print a report on a terminal: titles and advice in colour, lines whole (a narrow terminal wraps them itself)."""
+    from rich.text import Text
+
+    for line in report.splitlines():
+        style = next((s for start, s in STYLES if line.startswith(start)), "")
+        styled = Text(line, style=style)
+        styled.highlight_words(["DIFFERENT", "FAILED"], "bold red")
+        console.print(styled, soft_wrap=True, highlight=False)
+

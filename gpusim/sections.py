@@ -1,0 +1,321 @@
+"""The sections of a report of one launch: ncu's titles and labels, every value with its unit and where it comes from.
+
+The last column says `exact` (arithmetic decides), `modelled` (a policy of the hardware decides, see gpusim/arch.py), for registers `given`,
+`recorded` or `estimated`, and n/a where a model of time would be needed. Section names are ncu's identifiers; ours have names of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from gpusim.advice import LIMITER_WORDS, Advice, advise
+from gpusim.counters import Arithmetic, Counters, Hierarchy, SharedCounts, SpaceCounts
+from gpusim.errors import UnknownName
+from gpusim.launch import Launch, counter
+from gpusim.table import Cell, Table
+from gpusim.trace import SECTOR_BYTES
+
+EXACT, MODELLED, NO_TIME = "exact", "modelled", "needs time"
+FLOP_CLASSES = (
+    ("ffma", "FFMA", "fma", 2), ("fmul", "FMUL", "fma", 1), ("fadd", "FADD", "fma", 1),
+    ("dfma", "DFMA", "fp64", 2), ("dmul", "DMUL", "fp64", 1), ("dadd", "DADD", "fp64", 1),
+)
+"""Counter, instruction, pipe, FLOPs of one thread instruction."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """Hold one section: ncu's identifier and title, its tables, sentences below them, and advice."""
+
+    identifier: str
+    title: str
+    tables: tuple[Table, ...]
+    prose: tuple[str, ...] = ()
+    advice: tuple[Advice, ...] = ()
+
+
+Row = tuple[str, str, Cell, str]
+
+
+def metrics_table(rows: list[Row], title: str = "") -> Table:
+    """Return rows of (label, unit, value, source) as ncu's three columns and one more."""
+    return Table(("Metric Name", "Metric Unit", "Metric Value", "Source"), tuple(rows), "llrl", title)
+
+
+def flops(arithmetic: Arithmetic) -> tuple[int, int]:
+    """Return the FLOPs of 32-bit and of 64-bit instructions: two for a fused multiply-add."""
+    total = {"fma": 0, "fp64": 0}
+    for name, _, pipe, each in FLOP_CLASSES:
+        total[pipe] += each * getattr(arithmetic, name)
+    return total["fma"], total["fp64"]
+
+
+def ratio(part: float, whole: float, scale: float = 1.0) -> float | None:
+    """Return scale * part / whole; None (n/a) where there is nothing to divide by."""
+    return scale * part / whole if whole else None
+
+
+def launch_statistics(launch: Launch) -> Section:
+    """Return the section Launch Statistics."""
+    blocks, threads = _product(launch.grid), _product(launch.block)
+    occupancy, registers = launch.occupancy, launch.registers
+    rows: list[Row] = [
+        ("Block Size", "", threads, EXACT),
+        ("Grid Size", "", blocks, EXACT),
+        ("Threads", "thread", blocks * threads, EXACT),
+        ("Registers Per Thread", "register/thread", registers.per_thread, registers.source),
+        ("Static Shared Memory Per Block", "byte/block", launch.static_shared_bytes, EXACT),
+        ("Dynamic Shared Memory Per Block", "byte/block", launch.dynamic_shared_bytes, EXACT),
+        ("Driver Shared Memory Per Block", "byte/block", launch.arch.shared_reserved_bytes, EXACT),
+        ("Shared Memory Configuration Size", "byte", occupancy.carveout_bytes, MODELLED),
+        ("L1 Size Beside It", "byte", occupancy.l1_bytes, MODELLED),
+        ("# SMs", "SM", launch.arch.sm_count, EXACT),
+        ("Waves Per SM", "", ratio(blocks, launch.arch.sm_count * occupancy.blocks_per_sm), EXACT),
+        ("L2 At The Start", "", launch.l2, "given"),
+        ("Engine", "", launch.engine + (", counts only" if launch.counts_only else ""), "given"),
+    ]
+    if launch.quantum_records:
+        rows.append(("Replay Quantum", "record", launch.quantum_records, MODELLED))
+    prose = (f"Registers: {registers.source}, {registers.detail}.",) if registers.detail else ()
+    return Section("LaunchStats", "Launch Statistics", (metrics_table(rows),), prose)
+
+
+def _product(extents: tuple[int, int, int]) -> int:
+    return extents[0] * extents[1] * extents[2]
+
+
+def occupancy(launch: Launch) -> Section:
+    """Return the section Occupancy: block limits, the limiter, waves and tail, shared memory by buffer."""
+    from gpusim.scheduler import wave_statistics
+
+    o, arch = launch.occupancy, launch.arch
+    waves = wave_statistics(_product(launch.grid), o.blocks_per_sm, arch.sm_count)
+    rows: list[Row] = [
+        ("Block Limit SM", "block", o.limit_blocks, EXACT),
+        ("Block Limit Registers", "block", o.limit_registers, EXACT),
+        ("Block Limit Shared Mem", "block", o.limit_shared, EXACT),
+        ("Block Limit Warps", "block", o.limit_warps, EXACT),
+        ("Limited By", "", ", ".join(LIMITER_WORDS.get(name, name) for name in o.limiters), EXACT),
+        ("Blocks Per SM", "block", o.blocks_per_sm, EXACT),
+        ("Theoretical Active Warps per SM", "warp", o.theoretical_warps, EXACT),
+        ("Theoretical Occupancy", "%", float(o.theoretical_pct), EXACT),
+        ("Achieved Occupancy", "%", None, NO_TIME),
+        ("Waves", "wave", waves.waves, EXACT),
+        ("Blocks In The Last Wave", "block", waves.tail_blocks, EXACT),
+        ("Block Slots Used Over All Waves", "%", 100.0 * waves.efficiency, EXACT),
+    ]
+    tables = (metrics_table(rows), *_buffers(launch))
+    return Section("Occupancy", "Occupancy", tables, _estimate_note(launch))
+
+
+def _estimate_note(launch: Launch) -> tuple[str, ...]:
+    if launch.registers.source != "estimated":
+        return ()
+    return ("The register count is a modelled estimate, and the limits follow from it; --regs N sets the compiler's own.",)
+
+
+def _buffers(launch: Launch) -> tuple[Table, ...]:
+    rows: list[tuple[Cell, ...]] = [(name, nbytes, EXACT) for name, nbytes in launch.shared_buffers]
+    if launch.dynamic_shared_bytes:
+        rows.append(("(dynamic)", launch.dynamic_shared_bytes, EXACT))
+    if not rows:
+        return ()
+    reserved = launch.arch.shared_reserved_bytes
+    rows += [("(reserved by the driver)", reserved, EXACT),
+             ("Total, rounded up", launch.occupancy.shared_allocated_bytes, EXACT)]
+    return (Table(("Shared Buffer", "Bytes Per Block", "Source"), tuple(rows), "lrl", ruled_rows=1),)
+
+
+def memory(launch: Launch) -> Section:
+    """Return the section Memory Workload Analysis: rates, the table of levels, stores as three numbers, shared memory."""
+    h = launch.counters.hierarchy
+    stored = launch.counters.global_store.bytes + launch.counters.local_store.bytes
+    rows: list[Row] = [
+        ("L1/TEX Hit Rate", "%", ratio(h.l1_load_hits, h.l1_load_hits + h.l1_load_misses, 100), MODELLED),
+        ("L2 Hit Rate", "%", ratio(h.l2_hits, h.l2_hits + h.l2_misses, 100), MODELLED),
+        ("Sectors Per Request, Global Loads", "sector", _per_request(launch.counters.global_load), EXACT),
+        ("Sectors Per Request, Global Stores", "sector", _per_request(launch.counters.global_store), EXACT),
+        ("Bytes Stored By Threads", "byte", stored, EXACT),
+        ("Bytes Written Back To DRAM", "byte", h.dram_write_bytes, MODELLED),
+        ("Bytes Dirty In L2 At The End", "byte", h.dirty_bytes, MODELLED),
+        ("Memory Throughput", "byte/second", None, NO_TIME),
+    ]
+    tables = (metrics_table(rows), levels(launch.counters), *shared_memory(launch.counters))
+    return Section("MemoryWorkloadAnalysis", "Memory Workload Analysis", tables)
+
+
+def _per_request(counts: SpaceCounts) -> float | None:
+    return ratio(counts.sectors, counts.requests)
+
+
+def levels(counters: Counters) -> Table:
+    """Return the memory table: a row for each kind of traffic between two levels; kinds that do not occur have no row."""
+    headers = ("Path", "Operation", "Requests", "Bytes Asked", "Sectors", "Bytes Moved", "Hit %", "Source")
+    rows = (*_l1_rows(counters), *_l2_rows(counters.hierarchy), *_dram_rows(counters.hierarchy))
+    return Table(headers, rows, "llrrrrrl", "Traffic by level; hit rates are modelled")
+
+
+def _l1_rows(counters: Counters) -> tuple[tuple[Cell, ...], ...]:
+    h = counters.hierarchy
+    hit = ratio(h.l1_load_hits, h.l1_load_hits + h.l1_load_misses, 100)
+    kinds = (("global load", counters.global_load, hit), ("global store", counters.global_store, None),
+             ("global RED", counters.global_red, None), ("global ATOM", counters.global_atom, None),
+             ("local load", counters.local_load, hit), ("local store", counters.local_store, None))
+    return tuple(("SM-L1", name, c.requests, c.bytes, c.sectors, SECTOR_BYTES * c.sectors, rate, EXACT)
+                 for name, c, rate in kinds if c.requests or name in ("global load", "global store"))
+
+
+def l2_read_hits(h: Hierarchy) -> int:
+    """Return the sectors read that hit L2: stores, RED and ATOM always hit, so these are the rest of the hits."""
+    return h.l2_hits - h.l2_write - h.l2_red - h.l2_atom
+
+
+def _l2_rows(h: Hierarchy) -> tuple[tuple[Cell, ...], ...]:
+    kinds = (("L1-L2", "read", h.l2_read, ratio(l2_read_hits(h), h.l2_read, 100), MODELLED),
+             ("L1-L2", "write", h.l2_write, ratio(h.l2_write, h.l2_write, 100), EXACT),
+             ("L1-L2", "RED", h.l2_red, ratio(h.l2_red, h.l2_red, 100), EXACT),
+             ("L1-L2", "ATOM", h.l2_atom, ratio(h.l2_atom, h.l2_atom, 100), EXACT),
+             ("L2-L2", "fabric read", h.l2_fabric_read, None, MODELLED),
+             ("L2-L2", "fabric write", h.l2_fabric_write, None, MODELLED),
+             ("L2-L2", "fabric RED", h.l2_fabric_red, None, MODELLED))
+    return tuple((path, name, None, None, sectors, SECTOR_BYTES * sectors, rate, kind)
+                 for path, name, sectors, rate, kind in kinds if sectors or name in ("read", "write"))
+
+
+def _dram_rows(h: Hierarchy) -> tuple[tuple[Cell, ...], ...]:
+    kinds = (("read data", h.dram_read_bytes), ("read code", h.dram_code_bytes), ("write back", h.dram_write_bytes))
+    return tuple(("L2-DRAM", name, None, None, nbytes // SECTOR_BYTES, nbytes, None, MODELLED) for name, nbytes in kinds)
+
+
+def shared_memory(counters: Counters) -> tuple[Table, ...]:
+    """Return the table of shared memory: requests, wavefronts, what they would be free of conflicts, and the difference."""
+    kinds = (("load", counters.shared_load), ("store", counters.shared_store), ("atomic", counters.shared_atom))
+    rows = tuple(_shared_row(name, c) for name, c in kinds if c.requests)
+    headers = ("Shared Memory", "Requests", "Bytes Asked", "Wavefronts", "Ideal", "Bank Conflicts", "Per Request", "Source")
+    return (Table(headers, rows, "lrrrrrrl"),) if rows else ()
+
+
+def _shared_row(name: str, c: SharedCounts) -> tuple[Cell, ...]:
+    conflicts = c.wavefronts - c.ideal_wavefronts
+    return (name, c.requests, c.bytes, c.wavefronts, c.ideal_wavefronts, conflicts, ratio(c.wavefronts, c.requests), EXACT)
+
+
+def compute(launch: Launch) -> Section:
+    """Return the section Compute Workload Analysis: instructions by class and pipe, and FLOPs."""
+    a = launch.counters.arithmetic
+    single, double = flops(a)
+    rows: list[tuple[Cell, ...]] = [
+        (name, pipe, getattr(a, field), each * getattr(a, field), EXACT)
+        for field, name, pipe, each in FLOP_CLASSES if pipe == "fma" or getattr(a, field)]
+    rows += [("MUFU", "xu", a.mufu, 0, EXACT), ("integer, compare, convert", "alu", a.integer, 0, MODELLED),
+             ("Total", "", sum(int(row[2] or 0) for row in rows) + a.mufu + a.integer, single + double, EXACT)]
+    table = Table(("Class", "Pipe", "Thread Instructions", "FLOPs", "Source"), tuple(rows), "llrrl", ruled_rows=1)
+    metrics: list[Row] = [
+        ("FLOPs, 32 bit", "flop", single, EXACT),
+        ("FLOPs, 64 bit", "flop", double, EXACT),
+        ("Warp Instructions, Pipe XU", "inst", a.xu_warps, EXACT),
+        ("Barriers Passed By Warps", "warp", launch.counters.barriers, EXACT),
+        ("SM Busy", "%", None, NO_TIME),
+    ]
+    return Section("ComputeWorkloadAnalysis", "Compute Workload Analysis", (metrics_table(metrics), table))
+
+
+def roofline(launch: Launch) -> Section:
+    """Return the roofline: arithmetic intensity at each level beside the ridge of the GPU; no time is claimed."""
+    single, double = flops(launch.counters.arithmetic)
+    arch, total = launch.arch, single + double
+    peak = arch.fp64_flops_per_second if double > single else arch.fp32_flops_per_second
+    bandwidth = {"L1": arch.sm_count * arch.lsu_lanes * 4 * arch.sm_clock_hz, "DRAM": arch.dram_bytes_per_second}
+    moved = bytes_by_level(launch.counters)
+    rows: list[tuple[Cell, ...]] = []
+    for level, nbytes in moved.items():
+        intensity, ridge = ratio(total, nbytes), ratio(peak, bandwidth.get(level, 0))
+        rows.append((level, total, nbytes, intensity, ridge, _side(intensity, ridge), _level_kind(level)))
+    headers = ("Level", "FLOPs", "Bytes", "FLOP/Byte", "Ridge", "Below The Roof Of", "Source")
+    precision = "64-bit" if double > single else "32-bit"
+    prose = (f"{_roof(moved, bandwidth, total, peak)} Ridge: {precision} peak of the {arch.title} / bandwidth of the level; "
+             "L2 has no published bandwidth. No time is claimed.",)
+    return Section("SpeedOfLight_RooflineChart", "GPU Speed Of Light Roofline Chart", (Table(headers, tuple(rows), "lrrrrll"),), prose)
+
+
+def bytes_by_level(counters: Counters) -> dict[str, int]:
+    """Return the bytes that move at L1 (sectors of all global and local requests), at L2, and at DRAM."""
+    c, h = counters, counters.hierarchy
+    spaces = (c.global_load, c.global_store, c.global_red, c.global_atom, c.local_load, c.local_store)
+    return {"L1": SECTOR_BYTES * sum(s.sectors for s in spaces),
+            "L2": SECTOR_BYTES * (h.l2_read + h.l2_write + h.l2_red + h.l2_atom),
+            "DRAM": h.dram_read_bytes + h.dram_code_bytes + h.dram_write_bytes}
+
+
+def _level_kind(level: str) -> str:
+    return EXACT if level == "L1" else MODELLED
+
+
+def _side(intensity: float | None, ridge: float | None) -> str | None:
+    if intensity is None or ridge is None:
+        return None
+    return "compute" if intensity >= ridge else "memory"
+
+
+def _roof(moved: dict[str, int], bandwidth: dict[str, int], total: int, peak: int) -> str:
+    """Say in one sentence which of the roofs is the lowest over this launch."""
+    if total == 0:
+        return "No FLOPs: the launch sits under a memory roof."
+    seconds = {level: moved[level] / rate for level, rate in bandwidth.items()}
+    level = max(seconds, key=lambda name: seconds[name])
+    if seconds[level] <= total / peak:
+        return "The launch sits under the compute roof."
+    return f"The launch sits under the roof of {level} bandwidth."
+
+
+def validation(launch: Launch) -> Section | None:
+    """Return the closed form beside the counted values, and the errors against the reference; None where there is neither."""
+    tables: list[Table] = []
+    if launch.closed_form:
+        rows = tuple(_compared(launch.counters, path, expected) for path, expected in launch.closed_form.items())
+        tables.append(Table(("Counter", "Closed Form", "Counted", "Verdict"), rows, "lrrl"))
+    if launch.checks:
+        errors = tuple((c.output, c.error, c.tolerance, "OK" if c.error <= c.tolerance else "FAILED") for c in launch.checks)
+        tables.append(Table(("Output", "Largest Error", "Tolerance", "Verdict"), errors, "lrrl",
+                            "Error: max|x - ref| / max(1, max|ref|), ref in float64"))
+    return Section("Validation", "Closed Form And Reference", tuple(tables)) if tables else None
+
+
+def _compared(counters: Counters, path: str, expected: int) -> tuple[Cell, ...]:
+    counted = counter(counters, path)
+    return path, expected, counted, "equal" if counted == expected else "DIFFERENT"
+
+
+def notes(launch: Launch) -> Section | None:
+    """Return the notes of a launch (wrapped indices, the engine that ran and why); None where there are none."""
+    return Section("Notes", "Notes", (), launch.notes) if launch.notes else None
+
+
+SECTIONS: dict[str, tuple[str, Callable[[Launch], Section | None]]] = {
+    "LaunchStats": ("Launch Statistics", launch_statistics),
+    "Occupancy": ("Occupancy", occupancy),
+    "MemoryWorkloadAnalysis": ("Memory Workload Analysis", memory),
+    "ComputeWorkloadAnalysis": ("Compute Workload Analysis", compute),
+    "SpeedOfLight_RooflineChart": ("GPU Speed Of Light Roofline Chart", roofline),
+    "Validation": ("Closed Form And Reference", validation),
+    "Notes": ("Notes", notes),
+}
+
+
+def find_section(name: str) -> str:
+    """Return the identifier of a section named by identifier or title, in any case; raise UnknownName with all of them."""
+    wanted = name.strip().lower()
+    for identifier, (title, _) in SECTIONS.items():
+        if wanted in (identifier.lower(), title.lower()):
+            return identifier
+    listed = ", ".join(f"{identifier} ({title})" for identifier, (title, _) in SECTIONS.items())
+    raise UnknownName(f"unknown section {name!r}; there are: {listed}")
+
+
+def sections(launch: Launch, only: str | None = None) -> list[Section]:
+    """Return the sections of a launch with their advice; `only` names one of them. Raises UnknownName."""
+    wanted = [find_section(only)] if only else list(SECTIONS)
+    built = (SECTIONS[identifier][1](launch) for identifier in wanted)
+    advice = advise(launch)
+    return [replace(s, advice=tuple(a for a in advice if a.section == s.identifier)) for s in built if s is not None]

@@ -1,0 +1,51 @@
+"""A kernel's options as plain descriptions, so that a command line can be made from the dataclass of a KernelSpec.
+
+A field's annotation is bool, int, float or str, or one of them with None; metadata may hold `help` and `choices`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from dataclasses import dataclass
+from typing import Any
+
+from kernels_sim.problem import KernelSpec
+
+
+@dataclass(frozen=True)
+class Option:
+    """Describe one option: its exact name, type (bool, int, float or str), default, choices (none: any value), help."""
+
+    name: str
+    type: type
+    default: Any
+    choices: tuple[str, ...]
+    help: str
+
+    @property
+    def flag(self) -> str:
+        """Return how the option is written on the command line: --N, --q-start."""
+        return "--" + self.name.replace("_", "-")
+
+
+def options_of(spec: KernelSpec) -> list[Option]:
+    """List the options of a kernel in the order of its fields."""
+    hints = typing.get_type_hints(spec.options)
+    return [
+        Option(f.name, _base_type(hints[f.name]), f.default, tuple(f.metadata.get("choices", ())), f.metadata.get("help", ""))
+        for f in dataclasses.fields(spec.options)
+    ]
+
+
+def _base_type(hint: Any) -> type:
+    """Return int for `int`, `int | None` and Optional[int]."""
+    parts = [t for t in typing.get_args(hint) if t is not type(None)] or [hint]
+    if len(parts) != 1 or parts[0] not in (bool, int, float, str):
+        raise TypeError(f"an option is bool, int, float or str, or one of them or None; not {hint}")
+    return parts[0]
+
+
+def summary(spec: KernelSpec) -> str:
+    """Return the options of a kernel and their defaults in one line: --N 4096 --causal (off)."""
+    return "  ".join(f"{o.flag} {'off' if o.default is False else 'on' if o.default is True else o.default}" for o in options_of(spec))
