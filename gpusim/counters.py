@@ -67,6 +67,8 @@ class Hierarchy:
     l1_load_hits + l1_load_misses = sectors of global (and local) loads. l2_*: sectors that reach L2 from the SMs (ncu's
     srcunit_tex); l2_fabric: second look-ups in the other partition, not in the l2_read/write/red numbers.
     l2_hits + l2_misses = l2_read + l2_write + l2_red + l2_atom; a store, RED or ATOM is always a hit.
+    l2_promoted: sectors that nobody asked for and that came with a missing one of their DRAM granule; not in l2_misses, but
+    in ncu's lts__t_sectors_srcunit_tex_lookup_miss.
     dram_read_bytes: data only, code and constants apart in dram_code_bytes (modelled constant of the card).
     dram_write_bytes: written back during the launch; dirty_bytes: still dirty in L2 at its end;
     stored_bytes: distinct... bytes of sectors sent to L2 by stores.
@@ -80,9 +82,11 @@ class Hierarchy:
     l2_atom: int = 0
     l2_hits: int = 0
     l2_misses: int = 0
+    l2_promoted: int = 0
     l2_fabric_read: int = 0
     l2_fabric_write: int = 0
     l2_fabric_red: int = 0
+    l2_fabric_atom: int = 0
     dram_read_bytes: int = 0
     dram_code_bytes: int = 0
     dram_write_bytes: int = 0
