@@ -69,6 +69,11 @@ class GlobalMemory:
         """Return the host pointer of address 0."""
         return int(self._bytes.ctypes.data)
 
+    @property
+    def capacity_bytes(self) -> int:
+        """Return the size of the address space."""
+        return len(self._bytes)
+
     def alloc(self, nbytes: int) -> int:
         """Return the address of a new allocation; raise LaunchRefused when the space is used up."""
         address = self._next
