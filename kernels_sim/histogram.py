@@ -13,6 +13,7 @@ What to look at in the report (n = 1,048,576 uniform numbers, 256 bins):
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -36,8 +37,8 @@ from kernels_sim.registers import recorded
 THREADS = 256
 MAX_BLOCKS = 256
 """Blocks of the shared variant; with more elements each thread takes several, a grid apart."""
-WARPS_A_CHUNK = 1 << 12
-VARIANTS = ("global", "shared")
+WARPS_A_PIECE = 1 << 12
+BANKS = 32
 
 
 @cuda.jit
@@ -50,7 +51,7 @@ def histogram_global(values, bins):
 
 @cuda.jit
 def histogram_shared(values, bins):
-    """Count into 256 private bins a block, then add them to bins (at most 256 of them), int32."""
+    """Count into 256 private bins a block, then add all of them to bins; values (n,), bins (256,), int32."""
     private = cuda.shared.array(THREADS, int32)
     t = cuda.threadIdx.x
     private[t] = 0
@@ -61,8 +62,10 @@ def histogram_shared(values, bins):
         cuda.atomic.add(private, values[i], 1)
         i += step
     cuda.syncthreads()
-    if t < bins.size:
-        cuda.atomic.add(bins, t, private[t])
+    cuda.atomic.add(bins, t, private[t])
+
+
+KERNELS = {"global": histogram_global, "shared": histogram_shared}
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,13 @@ class Options:
 
     n: int = field(default=1 << 20, metadata={"help": "numbers to count, uniform in [0, bins)"})
     bins: int = field(default=256, metadata={"help": "number of bins (the shared variant holds up to 256)"})
-    variant: str = field(default="global", metadata={"help": "global or shared", "choices": VARIANTS})
+    variant: str = field(default="global", metadata={"help": "global or shared", "choices": tuple(KERNELS)})
+
+
+def warps_of(values: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the values in pieces of whole warps, so that a table of all their bins fits in memory."""
+    piece = WARP * WARPS_A_PIECE
+    return (values[i : i + piece] for i in range(0, len(values), piece))
 
 
 def lanes_by_bin(values: np.ndarray, bins: int, bins_a_row: int) -> np.ndarray:
@@ -83,14 +92,13 @@ def lanes_by_bin(values: np.ndarray, bins: int, bins_a_row: int) -> np.ndarray:
 
 def red_sectors(values: np.ndarray, bins: int) -> int:
     """Return the sectors of all REDs: summed over the sectors touched, the most lanes on one bin of it."""
-    chunks = (values[i : i + WARP * WARPS_A_CHUNK] for i in range(0, len(values), WARP * WARPS_A_CHUNK))
-    return sum(int(lanes_by_bin(chunk, bins, PER_SECTOR).max(axis=2).sum()) for chunk in chunks)
+    return sum(int(lanes_by_bin(some, bins, PER_SECTOR).max(axis=2).sum()) for some in warps_of(values))
 
 
 def atomic_wavefronts(values: np.ndarray, bins: int) -> int:
     """Return the wavefronts of all shared atomics: of each warp, the most different bins in one bank."""
-    chunks = (values[i : i + WARP * WARPS_A_CHUNK] for i in range(0, len(values), WARP * WARPS_A_CHUNK))
-    return sum(int((lanes_by_bin(chunk, bins, WARP) > 0).sum(axis=1).max(axis=1).sum()) for chunk in chunks)
+    used = (lanes_by_bin(some, bins, BANKS) > 0 for some in warps_of(values))
+    return sum(int(bins_used.sum(axis=1).max(axis=1).sum()) for bins_used in used)
 
 
 def closed_form_global(n: int, bins: int, values: np.ndarray | None) -> dict[str, int]:
@@ -98,71 +106,67 @@ def closed_form_global(n: int, bins: int, values: np.ndarray | None) -> dict[str
     requests = ceil_div(n, WARP)
     form = {
         **space("global_load", lanes=n, requests=requests, sectors=row_sectors(0, n)),
-        **space(
-            "global_red",
-            lanes=n,
-            requests=requests,
-            sectors=0 if values is None else red_sectors(values, bins),
-        ),
+        "global_red.lanes": n,
+        "global_red.bytes": 4 * n,
+        "global_red.requests": requests,
     }
-    return (
-        form
-        if values is not None
-        else {path: count for path, count in form.items() if path != "global_red.sectors"}
-    )
+    return form if values is None else {**form, "global_red.sectors": red_sectors(values, bins)}
 
 
-def closed_form_shared(n: int, bins: int, blocks: int, values: np.ndarray | None) -> dict[str, int]:
+def closed_form_shared(n: int, values: np.ndarray | None) -> dict[str, int]:
     """Return the exact counters of the shared variant; without values, all but the atomics' wavefronts."""
-    warps, used = blocks * THREADS // WARP, blocks * ceil_div(bins, WARP)
-    requests = ceil_div(n, WARP)
-    atomics = shared(
-        "shared_atom",
-        lanes=n,
-        requests=requests,
-        wavefronts=0 if values is None else atomic_wavefronts(values, bins),
-    )
-    unknown = () if values is not None else ("shared_atom.wavefronts",)
-    return {
+    blocks = blocks_of("shared", n)
+    lanes, warps, requests = blocks * THREADS, blocks * THREADS // WARP, ceil_div(n, WARP)
+    form = {
         **space("global_load", lanes=n, requests=requests, sectors=row_sectors(0, n)),
-        **space(
-            "global_red", lanes=blocks * bins, requests=used, sectors=blocks * ceil_div(bins, PER_SECTOR)
-        ),
-        **shared("shared_store", lanes=blocks * THREADS, requests=warps, wavefronts=warps),
-        **shared("shared_load", lanes=blocks * bins, requests=used, wavefronts=used),
-        **{path: count for path, count in atomics.items() if path not in unknown},
+        **space("global_red", lanes=lanes, requests=warps, sectors=lanes // PER_SECTOR),
+        **shared("shared_store", lanes=lanes, requests=warps, wavefronts=warps),
+        **shared("shared_load", lanes=lanes, requests=warps, wavefronts=warps),
+        "shared_atom.lanes": n,
+        "shared_atom.bytes": 4 * n,
+        "shared_atom.requests": requests,
         "barriers": 2 * warps,
     }
+    return form if values is None else {**form, "shared_atom.wavefronts": atomic_wavefronts(values, THREADS)}
+
+
+def blocks_of(variant: str, n: int) -> int:
+    """Return the blocks that a variant launches for n elements."""
+    blocks = ceil_div(n, THREADS)
+    return blocks if variant == "global" else min(MAX_BLOCKS, blocks)
+
+
+def check(options: Options) -> None:
+    """Raise BadOption for n or bins below 1, an unknown variant, or more bins than the shared variant has."""
+    require_at_least("histogram", "n", options.n, 1)
+    require_at_least("histogram", "bins", options.bins, 1)
+    require_choice("histogram", "variant", options.variant, KERNELS)
+    if options.variant == "shared" and options.bins > THREADS:
+        raise BadOption(
+            f"histogram: --bins is {options.bins}, the shared variant holds at most {THREADS}, one a thread; "
+            "take --variant global"
+        )
 
 
 def build(options: Options, data: Data) -> Problem:
-    """Return the problem of counting n uniform numbers; raise BadOption for n or bins out of range."""
+    """Return the problem of counting n uniform numbers; raise BadOption, see `check`."""
+    check(options)
     n, bins, variant = options.n, options.bins, options.variant
-    require_at_least("histogram", "n", n, 1)
-    require_at_least("histogram", "bins", bins, 1)
-    require_choice("histogram", "variant", variant, VARIANTS)
-    if variant == "shared" and bins > THREADS:
-        raise BadOption(
-            f"histogram: --bins is {bins}, the shared variant holds at most {THREADS}; take --variant global"
-        )
-    values, counts = data.integers(0, bins, n), data.filled(0, bins, dtype=np.int32)
+    held = bins if variant == "global" else THREADS
+    values, counts = data.integers(0, bins, n), data.filled(0, held, dtype=np.int32)
     known = None if data.virtual else values
+    form = closed_form_global(n, bins, known) if variant == "global" else closed_form_shared(n, known)
     registers, source = recorded("histogram", variant)
-    if variant == "global":
-        blocks, kernel, form = ceil_div(n, THREADS), histogram_global, closed_form_global(n, bins, known)
-    else:
-        blocks, kernel = min(MAX_BLOCKS, ceil_div(n, THREADS)), histogram_shared
-        form = closed_form_shared(n, bins, blocks, known)
-    step = Step(kernel, (blocks,), (THREADS,), (values, counts), 0, form, registers, source)
-    reference = (
-        None if data.virtual else lambda: {"counts": np.bincount(values, minlength=bins).astype(np.float64)}
-    )
-    return Problem(f"histogram {variant}", (step,), {"counts": counts}, reference, tolerance=0.0)
+    grid, arguments = (blocks_of(variant, n),), (values, counts)
+    step = Step(KERNELS[variant], grid, (THREADS,), arguments, 0, form, registers, source)
+
+    def reference() -> dict[str, np.ndarray]:
+        return {"counts": np.bincount(values, minlength=held).astype(np.float64)}
+
+    wanted = None if data.virtual else reference
+    return Problem(f"histogram {variant}", (step,), {"counts": counts}, wanted, tolerance=0.0)
 
 
 SPEC = KernelSpec(
-    "histogram",
-    "count integers into bins: atomics in global memory, or in shared memory first",
-    Options,
-    build,
+    "histogram", "count integers into bins: global atomics, or shared ones first", Options, build
 )

@@ -32,6 +32,7 @@ from kernels_sim.problem import Data, KernelSpec, Problem, Step
 from kernels_sim.registers import recorded
 
 TILE = 32
+PADDED = TILE + 1
 TILE_ROWS = 8
 """Rows of threads in a block: each thread moves TILE / TILE_ROWS = 4 elements."""
 WARPS = TILE * TILE_ROWS // WARP
@@ -69,7 +70,7 @@ def transpose_tiled(a, at):
 @cuda.jit
 def transpose_padded(a, at):
     """Write at[c, r] = a[r, c] by way of a tile with rows of 33 words: a column spreads over all banks."""
-    tile = cuda.shared.array((TILE, TILE + 1), float32)
+    tile = cuda.shared.array((TILE, PADDED), float32)
     lane = cuda.threadIdx.x
     row = cuda.threadIdx.y
     c = cuda.blockIdx.x * TILE + lane
