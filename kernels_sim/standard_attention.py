@@ -1,0 +1,318 @@
+"""Standard attention in three launches, with the N x N matrices S and P in global memory.
+
+1. scores:  S = scale Q K^T, tiles of 32 x 32, -inf where a causal row does not see the key.
+2. softmax: P = softmax(S) by rows, L = log of the sum of exp; one block a row, three passes over it.
+3. output:  O = P V, tiles of 32 x 32.
+
+What to look at in the report, next to flash_forward on the same shape:
+- The totals. Even if every kernel read each input once, S and P would be written and read once each: 4 N d + 4 N^2 + N
+  elements (`io_standard`), against 4 N d + N for flash attention with its tiles in L2. The launches ask for more: each
+  tile of Q, K, P and V is fetched by every block that needs it.
+- DRAM and L2. While S fits L2 the softmax reads it from there within a launch; cold caches make each launch start from
+  DRAM. At N = 4096 S alone has 67 MB and is written back while the first launch runs.
+- Shared memory: K's tile is padded to rows of 33 words, because a warp reads a column of it; without the padding each of
+  those loads would take 32 wavefronts. Q's and P's tiles are read as broadcasts.
+- Causal saves nothing here: the masked half of S is computed, written, read and weighed with 0.
+
+What it leaves out: skipping masked tiles, fusing any two of the three steps.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from dsl import cuda
+from gpusim.errors import BadOption
+from kernels_sim.attention import (
+    DIV,
+    EXP,
+    LOG,
+    SMALL_FOOTPRINT_BYTES,
+    Access,
+    Shape,
+    arithmetic,
+    linear,
+    reference,
+    row_segments,
+    shape_of,
+)
+from kernels_sim.problem import Data, KernelSpec, Problem, Step
+
+float32 = np.float32
+ZERO, ONE, NEG_INF = np.float32(0), np.float32(1), np.float32(-np.inf)
+
+TILE = 32
+"""Rows and columns of a tile of the two products: a warp spans its width."""
+TILE_WARPS = 8
+"""Warps of a block of the products; each thread has TILE / TILE_WARPS = 4 elements, one under another."""
+PER_THREAD = TILE // TILE_WARPS
+PADDED = TILE + 1
+"""Words of a row of K's tile, so that the 32 words of a column lie in 32 banks."""
+SOFTMAX_THREADS = 128
+
+
+@lru_cache(maxsize=None)
+def make_scores(d: int, causal: bool) -> Any:
+    """Return the kernel scores(Q, K, S, scale, q_start): Q (heads, N, d), K (heads, Nk, d), S (heads, N, Nk), float32.
+
+    Grid (ceil(Nk / 32), ceil(N / 32), heads), block (32, 8).
+    """
+
+    @cuda.jit
+    def scores(Q, K, S, scale, q_start):
+        Qs = cuda.shared.array((TILE, TILE), float32)
+        Ks = cuda.shared.array((TILE, PADDED), float32)
+        acc = cuda.local.array(PER_THREAD, float32)
+        x = cuda.threadIdx.x
+        y = cuda.threadIdx.y
+        head = cuda.blockIdx.z
+        col0 = cuda.blockIdx.x * TILE
+        row0 = cuda.blockIdx.y * TILE
+        n_rows = Q.shape[1]
+        n_keys = K.shape[1]
+        for r in range(PER_THREAD):
+            acc[r] = ZERO
+
+        for k0 in range(0, d, TILE):
+            for r in range(PER_THREAD):
+                i = y + TILE_WARPS * r
+                Qs[i, x] = Q[head, row0 + i, k0 + x] if row0 + i < n_rows and k0 + x < d else ZERO
+                Ks[i, x] = K[head, col0 + i, k0 + x] if col0 + i < n_keys and k0 + x < d else ZERO
+            cuda.syncthreads()
+            for k in range(min(TILE, d - k0)):
+                key = Ks[x, k]
+                for r in range(PER_THREAD):
+                    acc[r] += Qs[y + TILE_WARPS * r, k] * key
+            cuda.syncthreads()
+
+        col = col0 + x
+        for r in range(PER_THREAD):
+            row = row0 + y + TILE_WARPS * r
+            if row < n_rows and col < n_keys:
+                score = acc[r] * scale
+                if causal:
+                    score = score if col <= q_start + row else NEG_INF
+                S[head, row, col] = score
+
+    return scores
+
+
+@lru_cache(maxsize=None)
+def make_softmax() -> Any:
+    """Return the kernel softmax(S, P, L): S, P (heads, N, Nk), L (heads, N), float32. Grid (N, heads), block 128."""
+
+    @cuda.jit
+    def softmax(S, P, L):
+        part = cuda.shared.array(SOFTMAX_THREADS, float32)
+        thread = cuda.threadIdx.x
+        row = cuda.blockIdx.x
+        head = cuda.blockIdx.y
+        n_keys = S.shape[2]
+
+        m = NEG_INF
+        for col in range(thread, n_keys, SOFTMAX_THREADS):
+            m = max(m, S[head, row, col])
+        part[thread] = m
+        cuda.syncthreads()
+        half = SOFTMAX_THREADS // 2
+        while half > 0:
+            if thread < half:
+                part[thread] = max(part[thread], part[thread + half])
+            cuda.syncthreads()
+            half //= 2
+        m = part[0]
+        # A row that sees no key has m = -inf, and -inf - -inf is NaN: measure from 0.
+        shift = m if m > NEG_INF else ZERO
+        cuda.syncthreads()
+
+        total = ZERO
+        for col in range(thread, n_keys, SOFTMAX_THREADS):
+            total += math.exp(S[head, row, col] - shift)
+        part[thread] = total
+        cuda.syncthreads()
+        half = SOFTMAX_THREADS // 2
+        while half > 0:
+            if thread < half:
+                part[thread] = part[thread] + part[thread + half]
+            cuda.syncthreads()
+            half //= 2
+        total = part[0]
+
+        divisor = ONE if total == ZERO else total
+        for col in range(thread, n_keys, SOFTMAX_THREADS):
+            P[head, row, col] = math.exp(S[head, row, col] - shift) / divisor
+        if thread == 0:
+            L[head, row] = m + math.log(divisor)
+
+    return softmax
+
+
+@lru_cache(maxsize=None)
+def make_output(d: int, causal: bool) -> Any:
+    """Return the kernel output(P, V, O, q_start): P (heads, N, Nk), V (heads, Nk, d), O (heads, N, d), float32.
+
+    Grid (ceil(d / 32), ceil(N / 32), heads), block (32, 8).
+    """
+
+    @cuda.jit
+    def output(P, V, O, q_start):
+        Ps = cuda.shared.array((TILE, TILE), float32)
+        Vs = cuda.shared.array((TILE, TILE), float32)
+        acc = cuda.local.array(PER_THREAD, float32)
+        x = cuda.threadIdx.x
+        y = cuda.threadIdx.y
+        head = cuda.blockIdx.z
+        col = cuda.blockIdx.x * TILE + x
+        row0 = cuda.blockIdx.y * TILE
+        n_rows = P.shape[1]
+        n_keys = P.shape[2]
+        for r in range(PER_THREAD):
+            acc[r] = ZERO
+
+        for j0 in range(0, n_keys, TILE):
+            for r in range(PER_THREAD):
+                i = y + TILE_WARPS * r
+                Ps[i, x] = P[head, row0 + i, j0 + x] if row0 + i < n_rows and j0 + x < n_keys else ZERO
+                Vs[i, x] = V[head, j0 + i, col] if j0 + i < n_keys and col < d else ZERO
+            cuda.syncthreads()
+            for j in range(min(TILE, n_keys - j0)):
+                v = Vs[j, x]
+                for r in range(PER_THREAD):
+                    if causal:
+                        # 0 * NaN is NaN: a value that the row does not see must not get in with weight 0.
+                        seen = v if j0 + j <= q_start + row0 + y + TILE_WARPS * r else ZERO
+                        acc[r] += Ps[y + TILE_WARPS * r, j] * seen
+                    else:
+                        acc[r] += Ps[y + TILE_WARPS * r, j] * v
+            cuda.syncthreads()
+
+        for r in range(PER_THREAD):
+            row = row0 + y + TILE_WARPS * r
+            if row < n_rows and col < d:
+                O[head, row, col] = acc[r]
+
+    return output
+
+
+@dataclass(frozen=True)
+class Options:
+    """Hold the options of standard_attention."""
+
+    N: int = field(default=1024, metadata={"help": "query rows"})
+    Nk: int | None = field(default=None, metadata={"help": "keys; 0 or not given: N"})
+    d: int = field(default=64, metadata={"help": "head dimension, 1 to 256"})
+    heads: int = field(default=1, metadata={"help": "heads"})
+    batch: int = field(default=1, metadata={"help": "sequences; heads x batch is a grid dimension"})
+    causal: bool = field(default=False, metadata={"help": "a row sees no key after its own position"})
+    q_start: int = field(default=0, metadata={"help": "absolute position of row 0 for causal; may be negative"})
+    scale: float | None = field(default=None, metadata={"help": "factor of the scores; not given: 1 / sqrt(d)"})
+    dtype: str = field(default="float32", metadata={"help": "element type: float32"})
+
+
+def build(options: Options, data: Data) -> Problem:
+    """Make the three launches: Q, K, V ~ N(0, 1); S, P, O and L pre-filled with NaN. Raises BadOption."""
+    shape = shape_of(options)
+    H, N, Nk, d = shape.heads, shape.N, shape.Nk, shape.d
+    if H > 65535:
+        raise BadOption(f"standard_attention: --heads x --batch is grid dimension z, at most 65535; got {H}")
+    Q, K, V = data.normal(H, N, d), data.normal(H, Nk, d), data.normal(H, Nk, d)
+    S, P = data.filled(np.nan, H, N, Nk), data.filled(np.nan, H, N, Nk)
+    O, L = data.filled(np.nan, H, N, d), data.filled(np.nan, H, N)
+    rows, keys, columns = -(-N // TILE), -(-Nk // TILE), -(-d // TILE)
+    block = (TILE, TILE_WARPS)
+    steps = (
+        Step(make_scores(d, shape.causal), (keys, rows, H), block, (Q, K, S, np.float32(shape.scale), shape.q_start),
+             closed_form=scores_form(shape)),
+        Step(make_softmax(), (N, H), (SOFTMAX_THREADS,), (S, P, L), closed_form=softmax_form(shape)),
+        Step(make_output(d, shape.causal), (columns, rows, H), block, (P, V, O, shape.q_start), closed_form=output_form(shape)),
+    )
+
+    def expected() -> dict[str, np.ndarray]:
+        o, lse = reference(Q, K, V, shape)
+        return {"O": o, "L": lse}
+
+    return Problem("standard_attention", steps, {"O": O, "L": L}, None if data.virtual else expected)
+
+
+def scores_form(shape: Shape) -> dict[str, int]:
+    """Return the counters of the scores launch: a block loads 32 rows of Q and of K, and multiplies whole tiles, d deep."""
+    H, rows, keys = shape.heads, -(-shape.N // TILE), -(-shape.Nk // TILE)
+    loads = row_segments(H * shape.N, shape.d) * keys + row_segments(H * shape.Nk, shape.d) * rows
+    stores = row_segments(H * shape.N, shape.Nk)
+    forms = _product(H * rows * keys, shape.d, loads, stores)
+    forms |= arithmetic((H * rows * keys * TILE * TILE * shape.d, {"ffma": 1}), (stores.lanes, {"fmul": 1}))
+    return forms | _dram(H * shape.d * (shape.N + shape.Nk), stores.lanes, (shape.N * shape.d, shape.Nk * shape.d, shape.N * shape.Nk))
+
+
+def output_form(shape: Shape) -> dict[str, int]:
+    """Return the counters of the output launch: a block loads 32 rows of P, whole, and 32 columns of V."""
+    H, rows, columns = shape.heads, -(-shape.N // TILE), -(-shape.d // TILE)
+    loads = row_segments(H * shape.N, shape.Nk) * columns + row_segments(H * shape.Nk, shape.d) * rows
+    stores = row_segments(H * shape.N, shape.d)
+    forms = _product(H * rows * columns, shape.Nk, loads, stores)
+    forms |= arithmetic((H * rows * columns * TILE * TILE * shape.Nk, {"ffma": 1}))
+    read = H * shape.Nk * (shape.N + shape.d)
+    return forms | _dram(read, stores.lanes, (shape.N * shape.d, shape.Nk * shape.d, shape.N * shape.Nk))
+
+
+def softmax_form(shape: Shape) -> dict[str, int]:
+    """Return the counters of the softmax launch: three loads and one store an element, two exponentials and a division.
+
+    The sum's exponential ends in a multiplication that contracts into the addition. The two trees over 128 partial results
+    take 127 steps, of 2 loads and a store, in 8 warp requests each; the first one compares, the second one adds.
+    """
+    rows = shape.heads * shape.N
+    elements = rows * shape.Nk
+    each = Access()
+    for phase, n in _row_phases(rows, shape.Nk):
+        each += linear(phase, shape.Nk, SOFTMAX_THREADS) * n
+    stores = each + Access(rows, rows, rows)
+    warps = SOFTMAX_THREADS // 32
+    forms = (each * 3).paths("global_load") | stores.paths("global_store")
+    forms |= _shared_paths("shared_store", 2 * rows * (SOFTMAX_THREADS + 127), 2 * rows * (warps + 8))
+    forms |= _shared_paths("shared_load", 2 * rows * (2 * 127 + SOFTMAX_THREADS), 2 * rows * (2 * 8 + warps))
+    forms |= arithmetic(
+        (2 * elements, EXP), (2 * elements, {"fadd": 1}), (elements, {"ffma": 1, "fmul": -1}), (elements, DIV),
+        (rows, LOG), (rows, {"fadd": 1 + 127}),
+    )
+    forms |= {"barriers": 17 * warps * rows, "hierarchy.l2_write": stores.sectors}
+    return forms | _dram(elements, elements + rows, (shape.N * shape.Nk, rows))
+
+
+def _row_phases(rows: int, width: int) -> list[tuple[int, int]]:
+    """List (elements past a sector boundary at which a row starts, number of such rows), for contiguous rows."""
+    return [(i * width % 8, -(-(rows - i) // 8)) for i in range(min(rows, 8))]
+
+
+def _product(blocks: int, depth: int, loads: Access, stores: Access) -> dict[str, int]:
+    """Return the counters of a tiled product but for its arithmetic: `blocks` tiles, each `depth` multiply-adds deep.
+
+    A step of 32 stores two whole tiles; each multiply-add level loads one word of the right tile and 4 broadcasts a thread.
+    """
+    steps = -(-depth // TILE)
+    forms = loads.paths("global_load") | stores.paths("global_store")
+    forms |= _shared_paths("shared_store", 2 * blocks * steps * TILE * TILE, 2 * blocks * steps * TILE)
+    loaded = blocks * depth * TILE_WARPS * (1 + PER_THREAD)
+    forms |= _shared_paths("shared_load", 32 * loaded, loaded)
+    return forms | {"barriers": 2 * blocks * steps * TILE_WARPS, "hierarchy.l2_write": stores.sectors}
+
+
+def _shared_paths(space: str, lanes: int, requests: int) -> dict[str, int]:
+    """Return the counters of a shared space without bank conflicts, where each request takes one wavefront."""
+    return {f"{space}.lanes": lanes, f"{space}.bytes": 4 * lanes, f"{space}.requests": requests,
+            f"{space}.wavefronts": requests, f"{space}.ideal_wavefronts": requests}
+
+
+def _dram(read: int, written: int, sizes: tuple[int, ...]) -> dict[str, int]:
+    """Give DRAM's figures, from elements read and written, where all fits L2 by far and the arrays end on 64-byte boundaries."""
+    if any(4 * n % 64 for n in sizes) or 4 * (read + written) > SMALL_FOOTPRINT_BYTES:
+        return {}
+    return {"hierarchy.dram_read_bytes": 4 * read, "hierarchy.dram_write_bytes": 0, "hierarchy.dirty_bytes": 4 * written}
+
+
+SPEC = KernelSpec("standard_attention", "Attention in three launches, with S and P in global memory", Options, build)
