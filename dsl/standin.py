@@ -1,7 +1,8 @@
 """Put dsl.cuda in the place of numba.cuda for as long as a program written for numba.cuda runs.
 
-`from numba import cuda`, `import numba.cuda as cuda` and `from numba.cuda import jit` all give this project's surface; the rest of numba
-(float32, types, njit) stays what it is. Everything is put back afterwards. What it leaves out: numba.cuda's submodules.
+`from numba import cuda`, `import numba.cuda as cuda` and `from numba.cuda import jit` all give this project's
+surface; the rest of numba (float32, types, njit) stays what it is. Everything is put back afterwards. What it
+leaves out: numba.cuda's submodules.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ def _is_cuda(name: str) -> bool:
 
 @contextmanager
 def numba_cuda(cuda: ModuleType) -> Iterator[None]:
-    """Make `cuda` what `numba.cuda` names in the body of a with statement; raise UnsupportedFeature for a submodule it lacks."""
+    """Make `cuda` what `numba.cuda` names in the body of a with statement.
+
+    Raise UnsupportedFeature for a submodule it lacks.
+    """
     import numba
 
     saved = {name: module for name, module in sys.modules.items() if _is_cuda(name)}
@@ -37,7 +41,8 @@ def numba_cuda(cuda: ModuleType) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name is None or not _is_cuda(error.name):
             raise
-        raise UnsupportedFeature(f"the program imports {error.name}, which the simulated numba.cuda does not have") from error
+        raise UnsupportedFeature(f"the program imports {error.name}, which the simulated numba.cuda does not "
+                                 "have") from error
     finally:
         for name in [n for n in sys.modules if _is_cuda(n)]:
             del sys.modules[name]

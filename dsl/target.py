@@ -3,7 +3,8 @@
 An argument is one of
     3, 0.5, true            an int, a float, a bool, typed as numba.cuda types a Python value
     float32:0.5             a number of that type
-    float32[1024,64]        an array; what is in it stands after "=": randn (the default of float types), rand, zeros (the default
+    float32[1024,64]        an array; what is in it stands after "=": randn (the default of float types),
+    rand, zeros (the default
                             of the others), ones, arange, nan, ints(LO,HI), or a number
     @data.npy               an array from a file
 each of them in the order of the kernel's parameters, or as NAME=VALUE.
@@ -28,9 +29,10 @@ import numpy as np
 from gpusim.errors import BadOption, UnknownName, UserError
 from gpusim.memory import VirtualArray
 
-DTYPES = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64")
+DTYPES = ("bool", "float32", "float64", *(f"{sign}int{bits}" for bits in (8, 16, 32, 64) for sign in ("", "u")))
 NAMED = re.compile(r"^([A-Za-z_]\w*)=(.*)$", re.DOTALL)
 ARRAY = re.compile(r"^(\w+)\[([^\]]*)\](?:=(.+))?$", re.DOTALL)
+INTEGER = re.compile(r"^[+-]?(0[xX][0-9a-fA-F]+|0[bB][01]+|0|[1-9]\d*)$")
 INTS = re.compile(r"^ints\(\s*(-?\d+)\s*,\s*(-?\d+)\s*\)$")
 FILLS: dict[str, Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]] = {
     "randn": lambda rng, shape: rng.standard_normal(shape),
@@ -49,7 +51,10 @@ def is_file_target(name: str) -> bool:
 
 
 def load_kernel(target: str) -> Any:
-    """Return the kernel that FILE.py:kernel names; raise BadOption for a file that does not load, UnknownName for a name it lacks."""
+    """Return the kernel that FILE.py:kernel names.
+
+    Raise BadOption for a file that does not load, UnknownName for a name it lacks.
+    """
     path, _, name = target.rpartition(":") if ".py:" in target else (target, "", "")
     module = load_module(Path(path))
     found = {n: v for n, v in vars(module).items() if is_kernel(v)}
@@ -72,7 +77,9 @@ def is_kernel(value: Any) -> bool:
 
 
 def load_module(path: Path) -> ModuleType:
-    """Run a Python file as a module of its own, its folder first on sys.path and dsl.cuda in the place of numba.cuda."""
+    """Run a Python file as a module of its own, its folder first on sys.path and dsl.cuda in the place of
+    numba.cuda.
+    """
     if not path.is_file():
         raise BadOption(f"{path}: no such file")
     from dsl import cuda
@@ -98,7 +105,9 @@ def load_module(path: Path) -> ModuleType:
 def _where(error: Exception, path: Path) -> str:
     if isinstance(error, SyntaxError):
         return f":{error.lineno}"
-    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == path.resolve()]
+    lines = [
+        f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == path.resolve()
+    ]
     return f":{lines[-1]}" if lines else ""
 
 
@@ -122,8 +131,9 @@ def dimensions(text: str, option: str) -> tuple[int, ...]:
 
 
 def bind(kernel: Any, texts: Sequence[str], seed: int = 0, virtual: bool = False) -> tuple[Any, ...]:
-    """Return the arguments of a kernel in order; raise BadOption where one is missing or too many, UnknownName for a wrong name.
+    """Return the arguments of a kernel in order.
 
+    Raise BadOption where one is missing or too many, UnknownName for a wrong name.
     virtual: arrays whose contents do not come from a file have no storage (for counts alone).
     """
     names = list(inspect.signature(kernel.py_func).parameters)
@@ -153,26 +163,36 @@ def _assign(kernel: str, names: list[str], texts: Sequence[str]) -> dict[str, st
 
 
 def parse_value(text: str, rng: np.random.Generator, virtual: bool = False) -> Any:
-    """Return one argument; raise BadOption for what cannot be read, UnknownName for an unknown dtype or fill."""
+    """Return one argument; raise BadOption for what cannot be read, UnknownName for an unknown dtype or fill.
+    """
     text = text.strip()
     if text.startswith("@"):
         return _from_file(text[1:])
     if array := ARRAY.match(text):
-        return _array(*array.groups(), rng, virtual, text)
+        return _array(array, rng, virtual)
     dtype, colon, value = text.rpartition(":")
     number = _number(value, text)
-    return _dtype(dtype, text).type(number) if colon else number
+    return _typed(_dtype(dtype, text), number, text) if colon else number
+
+
+def _typed(dtype: np.dtype[Any], number: float, text: str) -> Any:
+    """Return a number of a type; raise BadOption where an integer type cannot hold it."""
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        if isinstance(number, float) or not info.min <= number <= info.max:
+            raise BadOption(f"--arg {text}: {dtype} holds whole numbers from {info.min:,} to {info.max:,}")
+    return dtype.type(number)
 
 
 def _number(value: str, text: str) -> int | float | bool:
     if value.lower() in ("true", "false"):
         return value.lower() == "true"
-    for kind in (lambda v: int(v, 0), float):
-        try:
-            return kind(value)
-        except ValueError:
-            pass
-    raise BadOption(f"--arg {text}: cannot be read; {USE}")
+    if INTEGER.match(value):
+        return int(value, 0)
+    try:
+        return float(value)
+    except ValueError:
+        raise BadOption(f"--arg {text}: cannot be read; {USE}") from None
 
 
 def _dtype(name: str, text: str) -> np.dtype[Any]:
@@ -181,17 +201,21 @@ def _dtype(name: str, text: str) -> np.dtype[Any]:
     return np.dtype(name)
 
 
-def _array(dtype_name: str, shape_text: str, fill: str | None, rng: np.random.Generator, virtual: bool, text: str) -> Any:
+def _array(match: re.Match[str], rng: np.random.Generator, virtual: bool) -> np.ndarray | VirtualArray:
+    text, (dtype_name, shape_text, fill) = match.group(), match.groups()
     dtype = _dtype(dtype_name, text)
     extents = shape_text.split(",")
     if not all(re.fullmatch(r"\s*\d+\s*", e) and int(e) > 0 for e in extents):
-        raise BadOption(f"--arg {text}: the extents of an array are whole numbers from 1 on, such as [1024,64]")
+        raise BadOption(f"--arg {text}: the extents of an array are whole numbers from 1 on, such as "
+                        "[1024,64]")
     shape = tuple(map(int, extents))
     filled = _filled(fill or ("randn" if dtype.kind == "f" else "zeros"), dtype, text)
     return VirtualArray(shape, dtype) if virtual else filled(rng, shape).astype(dtype)
 
 
-def _filled(fill: str, dtype: np.dtype[Any], text: str) -> Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]:
+def _filled(
+    fill: str, dtype: np.dtype[Any], text: str
+) -> Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]:
     if fill == "nan" and dtype.kind != "f":
         raise BadOption(f"--arg {text}: {dtype} has no NaN")
     if fill in FILLS:
@@ -214,14 +238,17 @@ def _from_file(path: str) -> np.ndarray:
     except (OSError, ValueError, EOFError) as error:
         raise BadOption(f"--arg @{path}: {error}") from None
     if not isinstance(array, np.ndarray) or array.dtype.name not in DTYPES:
-        raise BadOption(f"--arg @{path}: holds {getattr(array, 'dtype', type(array).__name__)}, a kernel takes {', '.join(DTYPES)}")
+        raise BadOption(f"--arg @{path}: holds {getattr(array, 'dtype', type(array).__name__)}, a kernel "
+                        f"takes {', '.join(DTYPES)}")
     return array
 
 
 def run_script(path: Path, arguments: Sequence[str]) -> int:
-    """Run a Python script as `python SCRIPT arguments` would, dsl.cuda in the place of numba.cuda; return its exit status.
+    """Run a Python script as `python SCRIPT arguments` would, dsl.cuda in the place of numba.cuda.
 
-    An exception of the script's own is printed with the script's part of the traceback, and the status is 1; a UserError goes on up.
+    Return its exit status.
+    An exception of the script's own is printed with the script's part of the traceback, and the status is 1;
+    a UserError goes on up.
     """
     if not path.is_file():
         raise BadOption(f"{path}: no such file")

@@ -1,10 +1,12 @@
-"""`with gpusim.profile(gpu="h200") as p:` runs the body's kernels on a simulated GPU and keeps a report of each launch.
+"""`with gpusim.profile(gpu="h200") as p:` runs the body's kernels on a simulated GPU and keeps a report of
+each launch.
 
     with gpusim.profile(gpu="h200") as p:
         kernel[grid, block](x, y)
     print(p.reports[0]["dram__bytes_read.sum"])
 
-What it leaves out: running a kernel (dsl/launch.py reads the session that is in place, see gpusim/session.py).
+What it leaves out: running a kernel (dsl/launch.py reads the session that is in place, see
+gpusim/session.py).
 """
 
 from __future__ import annotations
@@ -32,10 +34,12 @@ def profile(
     launch_skip: int = 0,
     launch_count: int | None = None,
 ) -> Iterator[Session]:
-    """Simulate the launches in the body of a with statement; `reports` of the session holds one Launch each, in order.
+    """Simulate the launches in the body of a with statement.
 
-    l2: "cold" empties the caches before each launch (as ncu does), "warm" leaves them as the previous one did. kernel_name, launch_skip,
-    launch_count choose the launches that are reported, as ncu's options do. Raises UnknownName for the GPU, BadOption for a bad value.
+    `reports` of the session holds one Launch each, in order.
+    l2: "cold" empties the caches before each launch (as ncu does), "warm" leaves them as the previous one
+    did. kernel_name, launch_skip, launch_count choose the launches that are reported, as ncu's options do.
+    Raises UnknownName for the GPU, BadOption for a bad value.
     """
     if l2 not in ("cold", "warm"):
         raise BadOption(f"l2 is {l2!r}; it must be 'cold' or 'warm'")

@@ -1,7 +1,8 @@
-"""The text report: one launch as its sections, a pipeline of launches as a table with totals and then each launch.
+"""The text report: one launch as its sections, a pipeline of launches as a table with totals and then each
+launch.
 
-What it leaves out: counting (gpusim/counters.py) and the metrics with ncu's names (gpusim/metrics.py). The same text goes to a terminal and to a
-file; on a terminal rich adds weight and colour, and never cuts a line.
+What it leaves out: counting (gpusim/counters.py) and the metrics with ncu's names (gpusim/metrics.py). The
+same text goes to a terminal and to a file; on a terminal rich adds weight and colour, and never cuts a line.
 """
 
 from __future__ import annotations
@@ -20,11 +21,15 @@ if TYPE_CHECKING:
 
 def header(launch: Launch) -> str:
     """Return ncu's header line: kernel, grid, block, device, compute capability."""
-    return f"{launch.kernel} {launch.grid}x{launch.block}, Device {launch.arch.title}, CC {launch.arch.compute_capability}"
+    arch = launch.arch
+    return f"{launch.kernel} {launch.grid}x{launch.block}, Device {arch.title}, CC {arch.compute_capability}"
 
 
 def text(launches: Sequence[Launch], only: str | None = None) -> str:
-    """Return the whole report as plain text that ends with a newline; `only` names one section. Raises UnknownName."""
+    """Return the whole report as plain text that ends with a newline.
+
+    `only` names one section. Raises UnknownName.
+    """
     return "\n".join(lines(launches, only)).rstrip("\n") + "\n"
 
 
@@ -50,8 +55,8 @@ def options(launch: Launch) -> list[str]:
 def section_lines(section: Section) -> list[str]:
     """Return the lines of one section: its title, tables, sentences and advice."""
     out = [f"Section: {section.title}"]
-    for table in section.tables:
-        out += render(table)
+    for i, table in enumerate(section.tables):
+        out += [*([""] if i else []), *render(table)]
     for sentence in section.prose:
         out += paragraph(sentence)
     for advice in section.advice:
@@ -59,14 +64,29 @@ def section_lines(section: Section) -> list[str]:
     return out
 
 
-PIPELINE_NOTE = ("Requests, L1 bytes and FLOPs are exact, L2 and DRAM bytes modelled. Dirty bytes are what each launch left in L2; "
+PIPELINE_NOTE = ("Requests, L1 bytes and FLOPs are exact, L2 and DRAM bytes modelled. Dirty bytes are what "
+                 "each launch left in L2; "
                  "their sum can count a line that a later launch wrote again.")
-PIPELINE_HEADERS = ("ID", "Kernel", "Requests", "Bytes L1", "Bytes L2", "DRAM Read", "DRAM Write", "Dirty", "FLOPs", "Occ. %")
+PIPELINE_HEADERS = (
+    "ID",
+    "Kernel",
+    "Requests",
+    "Bytes L1",
+    "Bytes L2",
+    "DRAM Read",
+    "DRAM Write",
+    "Dirty",
+    "FLOPs",
+    "Occ. %",
+)
 
 
 def pipeline(launches: Sequence[Launch]) -> Table:
     """Return a row a launch and a row of totals, which is their sum (occupancy has none)."""
-    rows = [(str(i), launch.kernel, *_amounts(launch.counters), float(launch.occupancy.theoretical_pct)) for i, launch in enumerate(launches)]
+    rows = [
+        (str(i), launch.kernel, *_amounts(launch.counters), float(launch.occupancy.theoretical_pct))
+        for i, launch in enumerate(launches)
+    ]
     total = Counters.zero()
     for launch in launches:
         total = total + launch.counters
@@ -85,7 +105,9 @@ STYLES = (("Section: ", "bold cyan"), ("OPT ", "green"), ("INF ", "blue"), ("WRN
 
 
 def show(report: str, console: Console) -> None:
-    """Print a report on a terminal: titles and advice in colour, lines whole (a narrow terminal wraps them itself)."""
+    """Print a report on a terminal: titles and advice in colour, lines whole (a narrow terminal wraps them
+    itself).
+    """
     from rich.text import Text
 
     for line in report.splitlines():

@@ -1,7 +1,9 @@
-"""The sections of a report of one launch: ncu's titles and labels, every value with its unit and where it comes from.
+"""The sections of a report of one launch: ncu's titles and labels, every value with its unit and where it
+comes from.
 
-The last column says `exact` (arithmetic decides), `modelled` (a policy of the hardware decides, see gpusim/arch.py), for registers `given`,
-`recorded` or `estimated`, and n/a where a model of time would be needed. Section names are ncu's identifiers; ours have names of their own.
+The last column says `exact` (arithmetic decides), `modelled` (a policy of the hardware decides, see
+gpusim/arch.py), for registers `given`, `recorded` or `estimated`, and n/a where a model of time would be
+needed. Section names are ncu's identifiers; ours have names of their own.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from gpusim.advice import LIMITER_WORDS, Advice, advise
 from gpusim.counters import Arithmetic, Counters, Hierarchy, SharedCounts, SpaceCounts
 from gpusim.errors import UnknownName
 from gpusim.launch import Launch, counter
+from gpusim.occupancy import Occupancy
+from gpusim.scheduler import wave_statistics
 from gpusim.table import Cell, Table
 from gpusim.trace import SECTOR_BYTES
 
@@ -71,7 +75,7 @@ def launch_statistics(launch: Launch) -> Section:
         ("Shared Memory Configuration Size", "byte", occupancy.carveout_bytes, MODELLED),
         ("L1 Size Beside It", "byte", occupancy.l1_bytes, MODELLED),
         ("# SMs", "SM", launch.arch.sm_count, EXACT),
-        ("Waves Per SM", "", ratio(blocks, launch.arch.sm_count * occupancy.blocks_per_sm), EXACT),
+        ("Waves Per SM", "", ratio(blocks, launch.arch.sm_count * occupancy.blocks_per_sm), sureness(launch)),
         ("L2 At The Start", "", launch.l2, "given"),
         ("Engine", "", launch.engine + (", counts only" if launch.counts_only else ""), "given"),
     ]
@@ -85,25 +89,39 @@ def _product(extents: tuple[int, int, int]) -> int:
     return extents[0] * extents[1] * extents[2]
 
 
-def occupancy(launch: Launch) -> Section:
-    """Return the section Occupancy: block limits, the limiter, waves and tail, shared memory by buffer."""
-    from gpusim.scheduler import wave_statistics
+def sureness(launch: Launch) -> str:
+    """Return what a number is that follows from the registers: modelled where they are estimated, else exact.
+    """
+    return MODELLED if launch.registers.source == "estimated" else EXACT
 
-    o, arch = launch.occupancy, launch.arch
-    waves = wave_statistics(_product(launch.grid), o.blocks_per_sm, arch.sm_count)
-    rows: list[Row] = [
+
+def block_limits(o: Occupancy, sure: str = EXACT) -> list[Row]:
+    """Return the rows that say how many blocks each resource allows, which is the least, and what that makes.
+
+    sure: what the rows are that follow from the register count.
+    """
+    return [
         ("Block Limit SM", "block", o.limit_blocks, EXACT),
-        ("Block Limit Registers", "block", o.limit_registers, EXACT),
+        ("Block Limit Registers", "block", o.limit_registers, sure),
         ("Block Limit Shared Mem", "block", o.limit_shared, EXACT),
         ("Block Limit Warps", "block", o.limit_warps, EXACT),
-        ("Limited By", "", ", ".join(LIMITER_WORDS.get(name, name) for name in o.limiters), EXACT),
-        ("Blocks Per SM", "block", o.blocks_per_sm, EXACT),
-        ("Theoretical Active Warps per SM", "warp", o.theoretical_warps, EXACT),
-        ("Theoretical Occupancy", "%", float(o.theoretical_pct), EXACT),
+        ("Limited By", "", ", ".join(LIMITER_WORDS[name] for name in o.limiters), sure),
+        ("Blocks Per SM", "block", o.blocks_per_sm, sure),
+        ("Theoretical Active Warps per SM", "warp", o.theoretical_warps, sure),
+        ("Theoretical Occupancy", "%", float(o.theoretical_pct), sure),
+    ]
+
+
+def occupancy(launch: Launch) -> Section:
+    """Return the section Occupancy: block limits, the limiter, waves and tail, shared memory by buffer."""
+    o = launch.occupancy
+    waves = wave_statistics(_product(launch.grid), o.blocks_per_sm, launch.arch.sm_count)
+    rows = [
+        *block_limits(o, sureness(launch)),
         ("Achieved Occupancy", "%", None, NO_TIME),
-        ("Waves", "wave", waves.waves, EXACT),
-        ("Blocks In The Last Wave", "block", waves.tail_blocks, EXACT),
-        ("Block Slots Used Over All Waves", "%", 100.0 * waves.efficiency, EXACT),
+        ("Waves", "wave", waves.waves, sureness(launch)),
+        ("Blocks In The Last Wave", "block", waves.tail_blocks or waves.slots_per_wave, sureness(launch)),
+        ("Block Slots Used Over All Waves", "%", 100.0 * waves.efficiency, sureness(launch)),
     ]
     tables = (metrics_table(rows), *_buffers(launch))
     return Section("Occupancy", "Occupancy", tables, _estimate_note(launch))
@@ -112,7 +130,8 @@ def occupancy(launch: Launch) -> Section:
 def _estimate_note(launch: Launch) -> tuple[str, ...]:
     if launch.registers.source != "estimated":
         return ()
-    return ("The register count is a modelled estimate, and the limits follow from it; --regs N sets the compiler's own.",)
+    return ("The register count is a modelled estimate, and the limits follow from it; --regs N sets the "
+            "compiler's own.",)
 
 
 def _buffers(launch: Launch) -> tuple[Table, ...]:
@@ -128,7 +147,9 @@ def _buffers(launch: Launch) -> tuple[Table, ...]:
 
 
 def memory(launch: Launch) -> Section:
-    """Return the section Memory Workload Analysis: rates, the table of levels, stores as three numbers, shared memory."""
+    """Return the section Memory Workload Analysis: rates, the table of levels, stores as three numbers,
+    shared memory.
+    """
     h = launch.counters.hierarchy
     stored = launch.counters.global_store.bytes + launch.counters.local_store.bytes
     rows: list[Row] = [
@@ -150,7 +171,10 @@ def _per_request(counts: SpaceCounts) -> float | None:
 
 
 def levels(counters: Counters) -> Table:
-    """Return the memory table: a row for each kind of traffic between two levels; kinds that do not occur have no row."""
+    """Return the memory table: a row for each kind of traffic between two levels.
+
+    Kinds that do not occur have no row.
+    """
     headers = ("Path", "Operation", "Requests", "Bytes Asked", "Sectors", "Bytes Moved", "Hit %", "Source")
     rows = (*_l1_rows(counters), *_l2_rows(counters.hierarchy), *_dram_rows(counters.hierarchy))
     return Table(headers, rows, "llrrrrrl", "Traffic by level; hit rates are modelled")
@@ -159,15 +183,17 @@ def levels(counters: Counters) -> Table:
 def _l1_rows(counters: Counters) -> tuple[tuple[Cell, ...], ...]:
     h = counters.hierarchy
     hit = ratio(h.l1_load_hits, h.l1_load_hits + h.l1_load_misses, 100)
-    kinds = (("global load", counters.global_load, hit), ("global store", counters.global_store, None),
-             ("global RED", counters.global_red, None), ("global ATOM", counters.global_atom, None),
-             ("local load", counters.local_load, hit), ("local store", counters.local_store, None))
+    kinds = (("global load", counters.global_load, hit), ("global store", counters.global_store, ""),
+             ("global RED", counters.global_red, ""), ("global ATOM", counters.global_atom, ""),
+             ("local load", counters.local_load, hit), ("local store", counters.local_store, ""))
     return tuple(("SM-L1", name, c.requests, c.bytes, c.sectors, SECTOR_BYTES * c.sectors, rate, EXACT)
                  for name, c, rate in kinds if c.requests or name in ("global load", "global store"))
 
 
 def l2_read_hits(h: Hierarchy) -> int:
-    """Return the sectors read that hit L2: stores, RED and ATOM always hit, so these are the rest of the hits."""
+    """Return the sectors read that hit L2: stores, RED and ATOM always hit, so these are the rest of the
+    hits.
+    """
     return h.l2_hits - h.l2_write - h.l2_red - h.l2_atom
 
 
@@ -176,29 +202,59 @@ def _l2_rows(h: Hierarchy) -> tuple[tuple[Cell, ...], ...]:
              ("L1-L2", "write", h.l2_write, ratio(h.l2_write, h.l2_write, 100), EXACT),
              ("L1-L2", "RED", h.l2_red, ratio(h.l2_red, h.l2_red, 100), EXACT),
              ("L1-L2", "ATOM", h.l2_atom, ratio(h.l2_atom, h.l2_atom, 100), EXACT),
-             ("L2-L2", "fabric read", h.l2_fabric_read, None, MODELLED),
-             ("L2-L2", "fabric write", h.l2_fabric_write, None, MODELLED),
-             ("L2-L2", "fabric RED", h.l2_fabric_red, None, MODELLED))
-    return tuple((path, name, None, None, sectors, SECTOR_BYTES * sectors, rate, kind)
+             ("L2-L2", "fabric read", h.l2_fabric_read, "", MODELLED),
+             ("L2-L2", "fabric write", h.l2_fabric_write, "", MODELLED),
+             ("L2-L2", "fabric RED", h.l2_fabric_red, "", MODELLED))
+    return tuple((path, name, "", "", sectors, SECTOR_BYTES * sectors, rate, kind)
                  for path, name, sectors, rate, kind in kinds if sectors or name in ("read", "write"))
 
 
 def _dram_rows(h: Hierarchy) -> tuple[tuple[Cell, ...], ...]:
-    kinds = (("read data", h.dram_read_bytes), ("read code", h.dram_code_bytes), ("write back", h.dram_write_bytes))
-    return tuple(("L2-DRAM", name, None, None, nbytes // SECTOR_BYTES, nbytes, None, MODELLED) for name, nbytes in kinds)
+    kinds = (
+        ("read data", h.dram_read_bytes),
+        ("read code", h.dram_code_bytes),
+        ("write back", h.dram_write_bytes),
+    )
+    return tuple(
+        ("L2-DRAM", name, "", "", nbytes // SECTOR_BYTES, nbytes, "", MODELLED) for name, nbytes in kinds
+    )
 
 
 def shared_memory(counters: Counters) -> tuple[Table, ...]:
-    """Return the table of shared memory: requests, wavefronts, what they would be free of conflicts, and the difference."""
-    kinds = (("load", counters.shared_load), ("store", counters.shared_store), ("atomic", counters.shared_atom))
+    """Return the table of shared memory: requests, wavefronts, what they would be free of conflicts, and the
+    difference.
+    """
+    kinds = (
+        ("load", counters.shared_load),
+        ("store", counters.shared_store),
+        ("atomic", counters.shared_atom),
+    )
     rows = tuple(_shared_row(name, c) for name, c in kinds if c.requests)
-    headers = ("Shared Memory", "Requests", "Bytes Asked", "Wavefronts", "Ideal", "Bank Conflicts", "Per Request", "Source")
+    headers = (
+        "Shared Memory",
+        "Requests",
+        "Bytes Asked",
+        "Wavefronts",
+        "Ideal",
+        "Bank Conflicts",
+        "Per Request",
+        "Source",
+    )
     return (Table(headers, rows, "lrrrrrrl"),) if rows else ()
 
 
 def _shared_row(name: str, c: SharedCounts) -> tuple[Cell, ...]:
     conflicts = c.wavefronts - c.ideal_wavefronts
-    return (name, c.requests, c.bytes, c.wavefronts, c.ideal_wavefronts, conflicts, ratio(c.wavefronts, c.requests), EXACT)
+    return (
+        name,
+        c.requests,
+        c.bytes,
+        c.wavefronts,
+        c.ideal_wavefronts,
+        conflicts,
+        ratio(c.wavefronts, c.requests),
+        EXACT,
+    )
 
 
 def compute(launch: Launch) -> Section:
@@ -208,9 +264,11 @@ def compute(launch: Launch) -> Section:
     rows: list[tuple[Cell, ...]] = [
         (name, pipe, getattr(a, field), each * getattr(a, field), EXACT)
         for field, name, pipe, each in FLOP_CLASSES if pipe == "fma" or getattr(a, field)]
-    rows += [("MUFU", "xu", a.mufu, 0, EXACT), ("integer, compare, convert", "alu", a.integer, 0, MODELLED),
-             ("Total", "", sum(int(row[2] or 0) for row in rows) + a.mufu + a.integer, single + double, EXACT)]
-    table = Table(("Class", "Pipe", "Thread Instructions", "FLOPs", "Source"), tuple(rows), "llrrl", ruled_rows=1)
+    rows += [("MUFU", "xu", a.mufu, "", EXACT), ("integer, compare, convert", "alu", a.integer, "", MODELLED),
+             ("Total", "", "", single + double, EXACT)]
+    table = Table(
+        ("Class", "Pipe", "Thread Instructions", "FLOPs", "Source"), tuple(rows), "llrrl", ruled_rows=1
+    )
     metrics: list[Row] = [
         ("FLOPs, 32 bit", "flop", single, EXACT),
         ("FLOPs, 64 bit", "flop", double, EXACT),
@@ -222,11 +280,17 @@ def compute(launch: Launch) -> Section:
 
 
 def roofline(launch: Launch) -> Section:
-    """Return the roofline: arithmetic intensity at each level beside the ridge of the GPU; no time is claimed."""
+    """Return the roofline: arithmetic intensity at each level beside the ridge of the GPU.
+
+    No time is claimed.
+    """
     single, double = flops(launch.counters.arithmetic)
     arch, total = launch.arch, single + double
     peak = arch.fp64_flops_per_second if double > single else arch.fp32_flops_per_second
-    bandwidth = {"L1": arch.sm_count * arch.lsu_lanes * 4 * arch.sm_clock_hz, "DRAM": arch.dram_bytes_per_second}
+    bandwidth = {
+        "L1": arch.sm_count * arch.lsu_lanes * 4 * arch.sm_clock_hz,
+        "DRAM": arch.dram_bytes_per_second,
+    }
     moved = bytes_by_level(launch.counters)
     rows: list[tuple[Cell, ...]] = []
     for level, nbytes in moved.items():
@@ -234,9 +298,15 @@ def roofline(launch: Launch) -> Section:
         rows.append((level, total, nbytes, intensity, ridge, _side(intensity, ridge), _level_kind(level)))
     headers = ("Level", "FLOPs", "Bytes", "FLOP/Byte", "Ridge", "Below The Roof Of", "Source")
     precision = "64-bit" if double > single else "32-bit"
-    prose = (f"{_roof(moved, bandwidth, total, peak)} Ridge: {precision} peak of the {arch.title} / bandwidth of the level; "
+    prose = (f"{_roof(moved, bandwidth, total, peak)} Ridge: {precision} peak of the {arch.title} / "
+             "bandwidth of the level; "
              "L2 has no published bandwidth. No time is claimed.",)
-    return Section("SpeedOfLight_RooflineChart", "GPU Speed Of Light Roofline Chart", (Table(headers, tuple(rows), "lrrrrll"),), prose)
+    return Section(
+        "SpeedOfLight_RooflineChart",
+        "GPU Speed Of Light Roofline Chart",
+        (Table(headers, tuple(rows), "lrrrrll"),),
+        prose,
+    )
 
 
 def bytes_by_level(counters: Counters) -> dict[str, int]:
@@ -270,13 +340,21 @@ def _roof(moved: dict[str, int], bandwidth: dict[str, int], total: int, peak: in
 
 
 def validation(launch: Launch) -> Section | None:
-    """Return the closed form beside the counted values, and the errors against the reference; None where there is neither."""
+    """Return the closed form beside the counted values, and the errors against the reference.
+
+    None where there is neither.
+    """
     tables: list[Table] = []
     if launch.closed_form:
-        rows = tuple(_compared(launch.counters, path, expected) for path, expected in launch.closed_form.items())
+        rows = tuple(
+            _compared(launch.counters, path, expected) for path, expected in launch.closed_form.items()
+        )
         tables.append(Table(("Counter", "Closed Form", "Counted", "Verdict"), rows, "lrrl"))
     if launch.checks:
-        errors = tuple((c.output, c.error, c.tolerance, "OK" if c.error <= c.tolerance else "FAILED") for c in launch.checks)
+        errors = tuple(
+            (c.output, c.error, c.tolerance, "OK" if c.error <= c.tolerance else "FAILED")
+            for c in launch.checks
+        )
         tables.append(Table(("Output", "Largest Error", "Tolerance", "Verdict"), errors, "lrrl",
                             "Error: max|x - ref| / max(1, max|ref|), ref in float64"))
     return Section("Validation", "Closed Form And Reference", tuple(tables)) if tables else None
@@ -288,7 +366,10 @@ def _compared(counters: Counters, path: str, expected: int) -> tuple[Cell, ...]:
 
 
 def notes(launch: Launch) -> Section | None:
-    """Return the notes of a launch (wrapped indices, the engine that ran and why); None where there are none."""
+    """Return the notes of a launch (wrapped indices, the engine that ran and why).
+
+    None where there are none.
+    """
     return Section("Notes", "Notes", (), launch.notes) if launch.notes else None
 
 
@@ -304,7 +385,10 @@ SECTIONS: dict[str, tuple[str, Callable[[Launch], Section | None]]] = {
 
 
 def find_section(name: str) -> str:
-    """Return the identifier of a section named by identifier or title, in any case; raise UnknownName with all of them."""
+    """Return the identifier of a section named by identifier or title, in any case.
+
+    Raise UnknownName with all of them.
+    """
     wanted = name.strip().lower()
     for identifier, (title, _) in SECTIONS.items():
         if wanted in (identifier.lower(), title.lower()):
@@ -318,4 +402,8 @@ def sections(launch: Launch, only: str | None = None) -> list[Section]:
     wanted = [find_section(only)] if only else list(SECTIONS)
     built = (SECTIONS[identifier][1](launch) for identifier in wanted)
     advice = advise(launch)
-    return [replace(s, advice=tuple(a for a in advice if a.section == s.identifier)) for s in built if s is not None]
+    return [
+        replace(s, advice=tuple(a for a in advice if a.section == s.identifier))
+        for s in built
+        if s is not None
+    ]

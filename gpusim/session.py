@@ -1,8 +1,9 @@
 """The session: which GPU the launches of a program run on, how, and where their reports go.
 
-A kernel called as `kernel[grid, block](...)` has no argument for the GPU, so it asks `current()`. `gpusim.profile` and the
-command line put a session in place with `use`; outside of any, a default one (H200, cold caches) runs kernels and keeps no
-reports. What it leaves out: running anything. `device` belongs to dsl/launch.py, which makes it at the first launch; this module never looks in.
+A kernel called as `kernel[grid, block](...)` has no argument for the GPU, so it asks `current()`.
+`gpusim.profile` and the command line put a session in place with `use`; outside of any, a default one (H200,
+cold caches) runs kernels and keeps no reports. What it leaves out: running anything. `device` belongs to
+dsl/launch.py, which makes it at the first launch; this module never looks in.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Filter:
-    """Choose the launches to report, as ncu does: names that `pattern` matches anywhere, of these `skip` are passed over, then `count` taken.
+    """Choose the launches to report, as ncu does: names that `pattern` matches anywhere, of these `skip` are
+    passed over, then `count` taken.
 
-    pattern: a regular expression, with or without ncu's prefix "regex:"; "" matches all. count None: no limit.
+    pattern: a regular expression, with or without ncu's prefix "regex:"; "" matches all. count None: no
+    limit.
     """
 
     pattern: str = ""
@@ -39,7 +42,8 @@ class Filter:
         except re.error as error:
             raise BadOption(f"kernel name {self.pattern!r} is not a regular expression: {error}") from None
         if self.skip < 0 or (self.count is not None and self.count < 0):
-            raise BadOption(f"launch skip and launch count must be 0 or more, got {self.skip} and {self.count}")
+            raise BadOption(f"launch skip and launch count must be 0 or more, got {self.skip} and "
+                            f"{self.count}")
 
     @property
     def expression(self) -> str:
@@ -49,11 +53,12 @@ class Filter:
 
 @dataclass
 class Session:
-    """Hold the settings of launches that are written as `kernel[grid, block](...)`, and the reports they gave.
+    """Hold the settings of launches that are written as `kernel[grid, block](...)`, and the reports they
+    gave.
 
-    arch, l2, engine, counts_only, max_steps, strict_index, registers: as in dsl.launch.launch (registers None: recorded or
-    estimated). device: dsl.launch.Device, made by the first launch and kept, so that warm caches stay. keep: whether reports
-    are kept. on_report: called with each kept Launch.
+    arch, l2, engine, counts_only, max_steps, strict_index, registers: as in dsl.launch.launch (registers
+    None: recorded or estimated). device: dsl.launch.Device, made by the first launch and kept, so that warm
+    caches stay. keep: whether reports are kept. on_report: called with each kept Launch.
     """
 
     arch: Arch
@@ -72,9 +77,11 @@ class Session:
     matched: int = 0
 
     def wants(self, kernel: str) -> bool:
-        """Return whether the launch that comes now is to be reported; call once for each launch, before it runs.
+        """Return whether the launch that comes now is to be reported.
 
-        A launch that is not wanted still runs (later ones read what it wrote, and its lines stay in a warm L2).
+        Call once for each launch, before it runs.
+        A launch that is not wanted still runs (later ones read what it wrote, and its lines stay in a warm
+        L2).
         """
         if not self.keep or not re.search(self.filter.expression, kernel):
             return False

@@ -1,7 +1,8 @@
-"""Tables of numbers as aligned plain text: what the report, the comparison and the lists of the command line print.
+"""Tables of numbers as aligned plain text: what the report, the comparison and the lists of the command line
+print.
 
-A table is data (headers, rows, alignment); `render` makes the lines. Numbers are never cut: a table that is too wide
-gets narrower gaps, then longer lines. A missing number (None or NaN) is n/a, never 0.
+A table is data (headers, rows, alignment); `render` makes the lines. Numbers are never cut: a table that is
+too wide gets narrower gaps, then longer lines. A missing number (None or NaN) is n/a, never 0.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ Cell = int | float | str | None
 
 @dataclass(frozen=True)
 class Table:
-    """Hold one table: align has one letter a column, "l" or "r"; `ruled_rows` last rows (totals) stand below a rule."""
+    """Hold one table: align has one letter a column, "l" or "r".
+
+    `ruled_rows` last rows (totals) stand below a rule.
+    """
 
     headers: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
@@ -27,7 +31,9 @@ class Table:
 
 
 def number(value: Cell) -> str:
-    """Return a cell as text: thousands separators, two decimals, three digits for the very small, n/a for a missing one."""
+    """Return a cell as text: thousands separators, two decimals, three digits for the very small, n/a for a
+    missing one.
+    """
     if value is None or isinstance(value, float) and math.isnan(value):
         return "n/a"
     if isinstance(value, str):
@@ -55,11 +61,15 @@ def render(table: Table, width: int = WIDTH) -> list[str]:
 
 
 def _line(row: tuple[str, ...], widths: list[int], align: str, gap: int) -> str:
-    padded = (cell.rjust(w) if a == "r" else cell.ljust(w) for cell, w, a in zip(row, widths, align, strict=True))
+    padded = (
+        cell.rjust(w) if a == "r" else cell.ljust(w) for cell, w, a in zip(row, widths, align, strict=True)
+    )
     return (" " * gap).join(padded).rstrip()
 
 
 def paragraph(text: str, first: str = "", width: int = WIDTH) -> list[str]:
-    """Return prose as lines of at most `width`, the first after a mark such as "OPT", the others set in below it."""
+    """Return prose as lines of at most `width`, the first after a mark such as "OPT", the others set in below
+    it.
+    """
     return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=" " * len(first),
                          break_long_words=False, break_on_hyphens=False)

@@ -1,7 +1,8 @@
 """The shipped kernels, found by name.
 
-A kernel file registers one `SPEC` or several `SPECS`. Its names are read from its text, so that a question about one kernel imports
-one file; files whose names begin with an underscore, problem.py and run.py hold no kernels.
+A kernel file registers one `SPEC` or several `SPECS`. Its names are read from its text, so that a question
+about one kernel imports one file; files whose names begin with an underscore, problem.py and run.py hold no
+kernels.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ NAME = re.compile(r"""\bKernelSpec\(\s*(?:name\s*=\s*)?["'](\w+)["']""")
 
 @cache
 def modules() -> dict[str, tuple[str, ...]]:
-    """Map each module that registers kernels to the names found in its text (none where they are computed)."""
+    """Map each module that registers kernels to the names found in its text (none where they are computed).
+    """
     found = {}
     for path in sorted(FOLDER.glob("*.py")):
         if path.stem.startswith("_") or path.stem in NOT_KERNELS:

@@ -1,6 +1,8 @@
-"""A kernel's options as plain descriptions, so that a command line can be made from the dataclass of a KernelSpec.
+"""A kernel's options as plain descriptions, so that a command line can be made from the dataclass of a
+KernelSpec.
 
-A field's annotation is bool, int, float or str, or one of them with None; metadata may hold `help` and `choices`.
+A field's annotation is bool, int, float or str, or one of them with None; metadata may hold `help` and
+`choices`.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from kernels_sim.problem import KernelSpec
 
 @dataclass(frozen=True)
 class Option:
-    """Describe one option: its exact name, type (bool, int, float or str), default, choices (none: any value), help."""
+    """Describe one option: its exact name, type (bool, int, float or str), default, choices (none: any
+    value), help.
+    """
 
     name: str
     type: type
@@ -33,7 +37,13 @@ def options_of(spec: KernelSpec) -> list[Option]:
     """List the options of a kernel in the order of its fields."""
     hints = typing.get_type_hints(spec.options)
     return [
-        Option(f.name, _base_type(hints[f.name]), f.default, tuple(f.metadata.get("choices", ())), f.metadata.get("help", ""))
+        Option(
+            f.name,
+            _base_type(hints[f.name]),
+            f.default,
+            tuple(f.metadata.get("choices", ())),
+            f.metadata.get("help", ""),
+        )
         for f in dataclasses.fields(spec.options)
     ]
 
@@ -48,4 +58,7 @@ def _base_type(hint: Any) -> type:
 
 def summary(spec: KernelSpec) -> str:
     """Return the options of a kernel and their defaults in one line: --N 4096 --causal (off)."""
-    return "  ".join(f"{o.flag} {'off' if o.default is False else 'on' if o.default is True else o.default}" for o in options_of(spec))
+    return "  ".join(
+        f"{o.flag} {'off' if o.default is False else 'on' if o.default is True else o.default}"
+        for o in options_of(spec)
+    )

@@ -1,18 +1,20 @@
 """Run a problem: its launches in order on one device, then its outputs against the float64 reference.
 
-The error of an output is max|x - ref| / max(1, max|ref|). A NaN where the reference has none makes it infinite, as does an infinity
-in another place or of another sign than the reference's; equal infinities (L = -inf of a row that sees no key) are no error.
+The error of an output is max|x - ref| / max(1, max|ref|). A NaN where the reference has none makes it
+infinite, as does an infinity in another place or of another sign than the reference's; equal infinities (L =
+-inf of a row that sees no key) are no error.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
 import numpy as np
 
+from dsl.target import bind, dimensions, load_kernel
 from gpusim.launch import Check, Launch, Registers
 from kernels_sim.problem import Problem, Step
 
@@ -28,12 +30,20 @@ def run_problem(
     progress: Callable[..., None] | None = None,
     options: Any = None,
 ) -> list[Launch]:
-    """Run the steps of a problem on a dsl.launch.Device and return their launches, with closed forms, options and checks.
+    """Run the steps of a problem on a dsl.launch.Device and return their launches, with closed forms, options
+    and checks.
 
-    registers: of every launch, if given; else each step's recorded ones, else the engine estimates. A device with warm L2 and a
-    problem of one launch: an identical launch goes before it and is not counted. The checks of all outputs stand in the last launch.
+    registers: of every launch, if given; else each step's recorded ones, else the engine estimates. A device
+    with warm L2 and a problem of one launch: an identical launch goes before it and is not counted. The
+    checks of all outputs stand in the last launch.
     """
-    settings = {"counts_only": counts_only, "engine": engine, "max_steps": max_steps, "strict_index": strict_index, "progress": progress}
+    settings = {
+        "counts_only": counts_only,
+        "engine": engine,
+        "max_steps": max_steps,
+        "strict_index": strict_index,
+        "progress": progress,
+    }
     if device.l2 == "warm" and len(problem.steps) == 1:
         _warm_up(problem.steps[0], device, registers, settings)
     launches = [_launch(step, device, registers, settings) for step in problem.steps]
@@ -48,7 +58,9 @@ def run_problem(
 def _launch(step: Step, device: Any, registers: Registers | None, settings: dict[str, Any]) -> Launch:
     from dsl.launch import launch
 
-    recorded = Registers(step.registers, "recorded", step.registers_source) if step.registers is not None else None
+    recorded = (
+        Registers(step.registers, "recorded", step.registers_source) if step.registers is not None else None
+    )
     return launch(step.kernel, step.grid, step.block, step.args, device,
                   shared_bytes=step.shared_bytes, registers=registers or recorded, **settings)
 
@@ -75,7 +87,10 @@ def checks(problem: Problem) -> tuple[Check, ...]:
 
 
 def largest_error(values: np.ndarray, expected: np.ndarray) -> float:
-    """Return max|x - ref| / max(1, max|ref|) over the finite reference; infinite where NaN or infinities differ from it."""
+    """Return max|x - ref| / max(1, max|ref|) over the finite reference.
+
+    Infinite where NaN or infinities differ from it.
+    """
     x, ref = np.asarray(values, np.float64), np.asarray(expected, np.float64)
     if x.shape != ref.shape:
         raise ValueError(f"an output has the shape {x.shape}, its reference {ref.shape}")
@@ -91,3 +106,23 @@ def largest_error(values: np.ndarray, expected: np.ndarray) -> float:
 def failed(launch: Launch) -> bool:
     """Return whether an output is further from its reference than its tolerance (or not a number)."""
     return any(not check.error <= check.tolerance for check in launch.checks)
+
+
+def problem_of_file(
+    target: str,
+    grid: str,
+    block: str,
+    shared: int = 0,
+    arg: Sequence[str] = (),
+    seed: int = 0,
+    virtual: bool = False,
+) -> Problem:
+    """Return one launch of a user's kernel, FILE.py:kernel, as a problem with no reference.
+
+    Raise UserError for a mistake in it.
+    """
+    kernel = load_kernel(target)
+    shape = dimensions(grid, "--grid"), dimensions(block, "--block")
+    return Problem(
+        kernel.py_func.__name__, (Step(kernel, *shape, bind(kernel, arg, seed, virtual), shared),), {}
+    )

@@ -1,0 +1,479 @@
+"""The command line: parse, call, print. `python cli.py --help`, or `gpusim --help` once installed.
+
+A mistake of the user's is one message, `error: ...`, on stderr and exit status 2, with no traceback and
+nothing half-written. A result that differs from the reference or from the closed form is printed in full, and
+the exit status is 1.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gpusim.errors import UserError
+
+FILE_ARGUMENT = (
+    "KERNEL is a shipped one (see `list`) or FILE.py:kernel with --grid, --block and one --arg a parameter."
+)
+
+
+class Command(click.Command):
+    """Be a command whose unknown options are answered with all it has."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse, and name the options there are when one is unknown."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            raise click.UsageError(f"{ctx.info_name} has no option {error.option_name}; it has: "
+                                   f"{self.listed(ctx)}", ctx) from None
+
+    def listed(self, ctx: click.Context) -> str:
+        """Return the names of the options in one line."""
+        return ", ".join(
+            p.opts[0] for p in self.get_params(ctx) if isinstance(p, click.Option) and p.name != "help"
+        )
+
+
+class KernelCommand(Command):
+    """Be a command whose options depend on the kernel among its arguments: its own, or those of a launch for
+    FILE.py:kernel.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Find the kernel first, then parse with its options."""
+        ctx.meta["kernel"] = kernel_among(args)
+        return super().parse_args(ctx, args)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the options of the kernel before those that all kernels share."""
+        return [*kernel_params(ctx.meta.get("kernel")), *super().get_params(ctx)]
+
+    def listed(self, ctx: click.Context) -> str:
+        """Return the kernel's own options, then the shared ones."""
+        own = ", ".join(p.opts[0] for p in kernel_params(ctx.meta.get("kernel")))
+        shared = ", ".join(p.opts[0] for p in self.params if isinstance(p, click.Option))
+        return f"{own} (of {ctx.meta['kernel'] or 'the kernel'}); {shared}"
+
+
+def kernel_among(args: Sequence[str]) -> str | None:
+    """Return the argument that names a kernel.
+
+    Values of options are passed over where a shipped name or FILE.py:kernel stands.
+    """
+    import kernels_sim
+    from dsl.target import is_file_target
+
+    words = [a for a in args if not a.startswith("-")]
+    known = set(kernels_sim.names()) if words else set()
+    return next(
+        (w for w in words if w in known or is_file_target(w)),
+        words[0] if words and words[0] == args[0] else None,
+    )
+
+
+def kernel_params(kernel: str | None) -> list[click.Parameter]:
+    """Return the options that belong to a kernel; raise UnknownName for a kernel that does not exist."""
+    from dsl.target import is_file_target
+
+    if kernel is None:
+        return []
+    if is_file_target(kernel):
+        return list(FILE_OPTIONS)
+    import kernels_sim
+    from kernels_sim.options import options_of
+
+    return [click_option(o) for o in options_of(kernels_sim.find(kernel)) if o.name != "seed"]
+
+
+def click_option(option: Any) -> click.Option:
+    """Return a kernel's option as click has it.
+
+    The name keeps its case, and q_start may be written --q-start or --q_start.
+    """
+    spellings = list(dict.fromkeys([option.flag, "--" + option.name]))
+    if option.type is bool:
+        spellings = [f"{option.flag}/--no-{option.flag[2:]}"]
+    kind = click.Choice(option.choices) if option.choices else option.type
+    shown = option.default is not None and option.type is not bool
+    return click.Option(
+        [option.name, *spellings], type=kind, default=option.default, help=option.help, show_default=shown
+    )
+
+
+FILE_OPTIONS = (
+    click.Option(["--grid"], required=True, metavar="X[,Y[,Z]]", help="Blocks of the grid (FILE.py:kernel)."),
+    click.Option(
+        ["--block"], required=True, metavar="X[,Y[,Z]]", help="Threads of a block (FILE.py:kernel)."
+    ),
+    click.Option(
+        ["--shared"],
+        type=click.IntRange(0),
+        default=0,
+        metavar="BYTES",
+        help="Dynamic shared memory (FILE.py:kernel).",
+    ),
+    click.Option(
+        ["--arg"],
+        multiple=True,
+        metavar="VALUE",
+        help="3, 0.5, float32:0.5, "
+        "float32[64,64][=randn|rand|zeros|ones|arange|"
+        "nan|ints(LO,HI)|NUMBER] or @FILE.npy, in order or as NAME=VALUE; once a parameter "
+        "(FILE.py:kernel).",
+    ),
+)
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def stacked(*options: Decorator) -> Decorator:
+    """Return a decorator that adds several options in the order they stand."""
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+    return add
+
+
+gpu_option = click.option("--gpu", default="h200", show_default=True, help="The GPU to simulate; see `gpus`.")
+out_option = click.option("--out", metavar="FILE", help="Write there instead of on the screen, whole or not "
+                                                        "at all.")
+running = stacked(
+    gpu_option,
+    click.option(
+        "--l2",
+        type=click.Choice(["cold", "warm"]),
+        default="cold",
+        show_default=True,
+        help="Caches empty before each launch, as ncu measures, or as the previous launch left them.",
+    ),
+    click.option(
+        "--regs",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Registers a thread; default: recorded or estimated.",
+    ),
+    click.option("--counts-only", is_flag=True, help="Count without computing values."),
+    click.option(
+        "--engine",
+        type=click.Choice(["auto", "compiled", "ir", "oracle"]),
+        default="auto",
+        show_default=True,
+        help="Machine code, the interpreter of WarpIR, or the kernel's Python source.",
+    ),
+    click.option(
+        "--max-steps",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Steps of a warp after which a loop counts as endless.",
+    ),
+    click.option("--strict-index", is_flag=True, help="Make a negative index an error."),
+)
+showing = stacked(
+    click.option(
+        "--format", "form", type=click.Choice(["text", "json", "ncu-csv"]), default="text", show_default=True
+    ),
+    click.option(
+        "--metrics", metavar="LIST", help="Only these metrics, by ncu's names, with commas between."
+    ),
+    click.option(
+        "--section", metavar="NAME", help="Only this section of the text, by ncu's identifier or title."
+    ),
+    out_option,
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="gpusim", message="%(version)s")
+def cli() -> None:
+    """Count what a Python GPU kernel does to a GPU that you do not have."""
+
+
+@cli.command(cls=KernelCommand, epilog=FILE_ARGUMENT)
+@click.argument("kernel")
+@running
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random inputs.")
+@showing
+def simulate(
+    kernel: str,
+    gpu: str,
+    l2: str,
+    form: str,
+    metrics: str | None,
+    section: str | None,
+    out: str | None,
+    **rest: Any,
+) -> int:
+    """Run a kernel on the simulated GPU and report what it did.
+
+    `simulate KERNEL --help` lists the options of that kernel too.
+    """
+    from dsl.launch import Device
+    from gpusim.formats import check_request, formatted
+
+    from gpusim.arch import get_arch
+    from gpusim.launch import Registers
+    from kernels_sim.run import failed, run_problem
+
+    names = check_request(form, metrics, section)
+    check_writable(out)
+    device = Device(get_arch(gpu), l2=l2)
+    regs, settings = (
+        rest.pop("regs"),
+        {k: rest.pop(k) for k in ("counts_only", "engine", "max_steps", "strict_index")},
+    )
+    problem, options = problem_of(kernel, rest.pop("seed"), settings["counts_only"], rest)
+    with progress_bar(kernel) as progress:
+        launches = run_problem(
+            problem,
+            device,
+            registers=Registers(regs, "given", "--regs") if regs else None,
+            progress=progress,
+            options=options,
+            **settings,
+        )
+    emit(formatted(launches, form, names, section), out)
+    return 1 if any(map(failed, launches)) else 0
+
+
+def problem_of(
+    kernel: str, seed: int, counts_only: bool, values: dict[str, Any]
+) -> tuple[Any, dict[str, Any]]:
+    """Return the problem to run and the options to show with it, of a shipped kernel or of FILE.py:kernel."""
+    from dataclasses import asdict, fields
+
+    from dsl.target import is_file_target
+    from kernels_sim.problem import Data
+    from kernels_sim.run import problem_of_file
+
+    if is_file_target(kernel):
+        return problem_of_file(kernel, seed=seed, virtual=counts_only, **values), {
+            k: v for k, v in values.items() if v
+        }
+    import kernels_sim
+
+    spec = kernels_sim.find(kernel)
+    if any(f.name == "seed" for f in fields(spec.options)):
+        values["seed"] = seed
+    options = spec.options(**values)
+    return spec.build(options, Data(seed, virtual=counts_only)), {"seed": seed, **asdict(options)}
+
+
+@cli.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@gpu_option
+@click.option(
+    "--l2",
+    type=click.Choice(["cold", "warm"]),
+    default="cold",
+    show_default=True,
+    help="Caches before each launch.",
+)
+@click.option("--kernel-name", default="", metavar="REGEX", help="Report kernels whose name it matches "
+                                                                 "(regex: may stand before it).")
+@click.option("--launch-skip", type=click.IntRange(0), default=0, metavar="N", help="Matching launches to "
+                                                                                    "pass over.")
+@click.option("--launch-count", type=click.IntRange(0), metavar="N", help="Matching launches to report.")
+@click.option("--strict-index", is_flag=True, help="Make a negative index an error.")
+@click.option("--max-steps", type=click.IntRange(1), metavar="N", help="Steps of a warp after which a loop "
+                                                                       "counts as endless.")
+@showing
+@click.argument("script")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def profile(
+    script: str,
+    arguments: tuple[str, ...],
+    gpu: str,
+    l2: str,
+    kernel_name: str,
+    launch_skip: int,
+    launch_count: int | None,
+    strict_index: bool,
+    max_steps: int | None,
+    form: str,
+    metrics: str | None,
+    section: str | None,
+    out: str | None,
+) -> int:
+    """Run an unmodified numba.cuda SCRIPT with its ARGUMENTS and report every launch, as ncu does."""
+    from gpusim.formats import check_request, formatted
+
+    import gpusim
+    from dsl.target import run_script
+
+    names = check_request(form, metrics, section)
+    check_writable(out)
+    # What the script prints must not stand inside a JSON or CSV file that goes to the same stream.
+    apart = nullcontext() if form == "text" or out else redirect_stdout(sys.stderr)
+    with gpusim.profile(gpu, l2, kernel_name=kernel_name, launch_skip=launch_skip, launch_count=launch_count,
+                        strict_index=strict_index, max_steps=max_steps) as session, apart:
+        status = run_script(Path(script), arguments)
+    emit(formatted(session.reports, form, names, section), out)
+    return status
+
+
+@cli.command(cls=Command)
+@click.argument("baseline", metavar="A.json")
+@click.argument("other", metavar="B.json")
+@click.option("--metrics", metavar="LIST", help="Only these metrics, with commas between.")
+@click.option("--all", "every", is_flag=True, help="Metrics that are equal, too.")
+@out_option
+def compare(baseline: str, other: str, metrics: str | None, every: bool, out: str | None) -> None:
+    """Compare two simulated launches: A is the baseline, both made by `simulate --format json --out`."""
+    from gpusim.compare import comparison
+    from gpusim.formats import metric_names
+
+    check_writable(out)
+    emit(comparison(baseline, other, metric_names(metrics) if metrics else None, every), out)
+
+
+@cli.command("list", cls=Command)
+def list_kernels() -> None:
+    """List the shipped kernels, each with its options and their defaults."""
+    import kernels_sim
+    from gpusim.table import paragraph
+    from kernels_sim.options import summary
+
+    for spec in kernels_sim.specs():
+        click.echo(
+            "\n".join([*paragraph(f"{spec.name}: {spec.summary}"), *paragraph(summary(spec), "    "), ""])
+        )
+
+
+@cli.command(cls=Command)
+def gpus() -> None:
+    """List the GPUs that can be simulated."""
+    from gpusim.formats import gpu_table
+
+    from gpusim.arch import ARCHES
+
+    click.echo(gpu_table(ARCHES.values()), nl=False)
+
+
+@cli.command(cls=Command)
+@click.option("--threads", type=click.IntRange(1), required=True, help="Threads of a block.")
+@click.option("--regs", type=click.IntRange(1), required=True, help="Registers of a thread.")
+@click.option("--smem", type=click.IntRange(0), default=0, show_default=True, help="Bytes of shared memory "
+                                                                                   "of a block.")
+@gpu_option
+def occupancy(threads: int, regs: int, smem: int, gpu: str) -> None:
+    """Say how many blocks share an SM, and what limits them."""
+    from gpusim.formats import occupancy_text
+
+    from gpusim.arch import get_arch
+
+    click.echo(occupancy_text(get_arch(gpu), threads, regs, smem), nl=False)
+
+
+@cli.command(cls=Command)
+@click.argument("metric")
+def explain(metric: str) -> None:
+    """Say what a METRIC counts, its unit, and whether it is exact or modelled."""
+    from gpusim import metrics
+
+    click.echo(metrics.explain(metric))
+
+
+def check_writable(out: str | None) -> None:
+    """Raise CannotWrite before any work is done for an output that could not be written after it."""
+    if out is not None:
+        from gpusim.output import check_writable
+
+        check_writable(Path(out))
+
+
+def emit(text: str, out: str | None) -> None:
+    """Write a report to its file whole, or print it: in colour on a terminal, plain elsewhere."""
+    if out is not None:
+        from gpusim.output import write_whole
+
+        write_whole(Path(out), text)
+    elif sys.stdout.isatty() and not text.startswith(("{", "[", '"')):
+        from rich.console import Console
+
+        from gpusim.report import show
+
+        show(text, Console())
+    else:
+        click.echo(text, nl=False)
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Give a function (blocks done, blocks in all) that draws a bar from the first second on.
+
+    None where stderr is no terminal.
+    """
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    start = time.monotonic()
+    bar = Progress(
+        TextColumn(what),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total} blocks"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    task = bar.add_task(what, total=None)
+
+    def advance(done: int, total: int) -> None:
+        bar.update(task, completed=done, total=total)
+        if time.monotonic() - start > 1:
+            bar.start()
+
+    try:
+        yield advance
+    finally:
+        bar.stop()
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit status: 0, 1 for a wrong result, 2 for a mistake of the user's.
+    """
+    try:
+        status = cli.main(args=None if arguments is None else list(arguments), standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help(), err=True)
+        return 2
+    except click.ClickException as error:
+        return fail(error.format_message())
+    except UserError as error:
+        return fail(str(error))
+    except MemoryError as error:
+        return fail(f"this machine has too little memory for the problem ({error}); --counts-only needs none "
+                    "for its arrays")
+    except (KeyboardInterrupt, click.Abort):
+        return fail("interrupted", 130)
+    return status if isinstance(status, int) else 0
+
+
+def fail(message: str, status: int = 2) -> int:
+    """Print one message on stderr and return the exit status."""
+    click.echo(f"error: {message}", err=True)
+    return status
+
+
+def main() -> None:
+    """Be the entry point of `python cli.py` and of the `gpusim` command."""
+    try:
+        status = run()
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader (head, less) went away; that is no mistake
+        sys.stderr.close()
+        status = 0
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()
