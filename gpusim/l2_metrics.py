@@ -1,0 +1,165 @@
+"""The metrics of L2 and DRAM.
+
+Stores, RED and ATOM reach L2 as they left the SMs; hits, reads and DRAM bytes follow the model of the caches.
+Compare lts__*_srcunit_tex with the card first: the plain lts__ metrics also hold the fabric between the two
+partitions.
+"""
+
+from __future__ import annotations
+
+from gpusim.launch import Launch
+from gpusim.metric import EXACT, MODELLED, Formula, Metric, Value, hierarchy, ratio
+from gpusim.trace import SECTOR_BYTES
+
+HEAD, TABLES = "MemoryWorkloadAnalysis", "MemoryWorkloadAnalysis_Tables"
+
+
+def _table(
+    name: str, unit: str, label: str, kind: str, formula: Formula, counts: str, words: str = "",
+    excludes: str = "", advice: str = "", aliases: tuple[str, ...] = (),
+) -> Metric:
+    return Metric(name, unit, TABLES, label, kind, formula, counts, words, excludes, advice, aliases)
+
+
+def _l2_from_sms() -> list[Metric]:
+    merged = "Sectors from the SMs that the request coalescer merged on the way count once."
+    tex = "lts__t_sectors_srcunit_tex"
+    fewer = "Larger tiles in shared memory ask L2 for less."
+    return [
+        _table(
+            f"{tex}.sum", "sector", "L2 Sectors From SMs", MODELLED,
+            hierarchy("l2_read", "l2_write", "l2_red", "l2_atom"), "Sectors that reach L2 from the SMs.",
+            "reads + writes + reductions + atomics", merged, fewer),
+        _table(
+            f"{tex}_op_read.sum", "sector", "L2 Read Sectors From SMs", MODELLED, hierarchy("l2_read"),
+            "Sectors that SMs read from L2.", "L1 misses after merging", merged, fewer),
+        _table(
+            f"{tex}_op_write.sum", "sector", "L2 Write Sectors From SMs", EXACT, hierarchy("l2_write"),
+            "Sectors that SMs write to L2; L1 writes through.", "sectors of global and local stores",
+            "It does not count the register spills of a real compiler."),
+        _table(
+            f"{tex}_op_red.sum", "sector", "L2 Reduction Sectors From SMs", EXACT, hierarchy("l2_red"),
+            "Sectors of atomics whose result is not used.", "as at L1"),
+        _table(
+            f"{tex}_op_atom.sum", "sector", "L2 Atomic Sectors From SMs", EXACT, hierarchy("l2_atom"),
+            "Sectors of atomics whose result is used.", "as at L1"),
+        _table(
+            f"{tex}_lookup_hit.sum", "sector", "L2 Sectors From SMs That Hit", MODELLED, hierarchy("l2_hits"),
+            "Sectors that L2 holds; a store, a reduction or an atomic is always a hit.",
+            "replay through the two partitions"),
+        _table(
+            f"{tex}_lookup_miss.sum", "sector", "L2 Sectors From SMs That Miss", MODELLED,
+            hierarchy("l2_misses"), "Sectors read that L2 does not hold.",
+            "replay through the two partitions",
+            "The card counts two misses where one sparse sector fetches 64 bytes.", fewer),
+    ]
+
+
+def _l2_all() -> list[Metric]:
+    fabric = "About half lie in the far partition and are looked up twice; compare srcunit_tex metrics."
+    others = "It does not count fills and other internal traffic, about 5 % on the card."
+    both = ("read", "write", "red", "atom")
+    names = [n for op in both for n in (f"l2_{op}", f"l2_fabric_{op}")]
+    made = [
+        _table(
+            f"lts__t_sectors_op_{op}.sum", "sector", f"L2 {word} Sectors, Both Look-ups", MODELLED,
+            hierarchy(f"l2_{op}", f"l2_fabric_{op}"),
+            f"L2 look-ups for {word.lower()}s, of SMs and of the fabric. {fabric}",
+            "from SMs + over the fabric", others)
+        for op, word in (("read", "Read"), ("write", "Write"), ("red", "Reduction"), ("atom", "Atomic"))
+    ]
+    return [
+        *made,
+        _table(
+            "lts__t_sectors.sum", "sector", "L2 Sectors, Both Look-ups", MODELLED, hierarchy(*names),
+            f"L2 look-ups of SMs and of the fabric. {fabric}", "from SMs + over the fabric", others),
+        _table(
+            "lts__t_sectors_srcunit_ltcfabric.sum", "sector", "L2 Fabric Sectors", MODELLED,
+            hierarchy(*(f"l2_fabric_{op}" for op in both)), "Second look-ups in the other partition.",
+            "sectors whose home is the far partition", others),
+    ]
+
+
+def _l2_rates() -> list[Metric]:
+    def rate(launch: Launch) -> Value:
+        h = launch.counters.hierarchy
+        return ratio(h.l2_hits, h.l2_hits + h.l2_misses, 100.0)
+
+    def read_rate(launch: Launch) -> Value:
+        h = launch.counters.hierarchy
+        return ratio(h.l2_read - h.l2_misses, h.l2_read, 100.0)
+
+    def write_rate(launch: Launch) -> Value:
+        h = launch.counters.hierarchy
+        return ratio(h.l2_write, h.l2_write, 100.0)
+
+    reuse = (
+        "Keep what blocks share within 30 MB (one partition) and order blocks so that neighbours share it.")
+    return [
+        Metric(
+            "lts__t_sector_hit_rate.pct", "%", HEAD, "L2 Hit Rate", MODELLED, rate,
+            "Sectors from SMs that hit L2.", "100 * hits / (hits + misses)",
+            "It does not count look-ups over the fabric, which the card's rate includes.", reuse),
+        _table(
+            "lts__t_sector_op_read_hit_rate.pct", "%", "L2 Read Hit Rate", MODELLED, read_rate,
+            "Sectors read by SMs that hit L2.", "100 * (reads - misses) / reads",
+            "It does not count look-ups over the fabric.", reuse),
+        _table(
+            "lts__t_sector_op_write_hit_rate.pct", "%", "L2 Write Hit Rate", MODELLED, write_rate,
+            "Sectors written by SMs that hit L2: all, as L2 is write-back and never fetches for a store.",
+            "100 where anything is written"),
+    ]
+
+
+def _dram() -> list[Metric]:
+    def sectors(*names: str) -> Formula:
+        return lambda launch: sum(int(getattr(launch.counters.hierarchy, n)) for n in names) // SECTOR_BYTES
+
+    code = "Code and constants are one constant of the GPU (gpusim__dram_code_bytes)."
+    return [
+        _table(
+            "dram__bytes_read.sum", "byte", "DRAM Bytes Read", MODELLED,
+            hierarchy("dram_read_bytes", "dram_code_bytes"),
+            f"Bytes that L2 reads from DRAM: data, and the kernel's code and constants. {code}",
+            "L2 misses in 64-byte granules + code",
+            "It does not count what other programs or page tables read.", "Reuse data while it is in L2."),
+        _table(
+            "dram__bytes_write.sum", "byte", "DRAM Bytes Written", MODELLED, hierarchy("dram_write_bytes"),
+            "Bytes written back to DRAM during the launch.", "dirty sectors that L2 gives up",
+            "It does not count what is still dirty at the end, nor lines that earlier launches left dirty, "
+            "unless L2 is warm."),
+        _table(
+            "dram__bytes.sum", "byte", "DRAM Bytes", MODELLED,
+            hierarchy("dram_read_bytes", "dram_code_bytes", "dram_write_bytes"),
+            "Bytes read from and written to DRAM.", "read + written"),
+        _table(
+            "dram__sectors_read.sum", "sector", "DRAM Sectors Read", MODELLED,
+            sectors("dram_read_bytes", "dram_code_bytes"), "Sectors of 32 bytes read from DRAM.",
+            "dram__bytes_read.sum / 32"),
+        _table(
+            "dram__sectors_write.sum", "sector", "DRAM Sectors Written", MODELLED,
+            sectors("dram_write_bytes"), "Sectors of 32 bytes written to DRAM.", "dram__bytes_write.sum / 32"
+        ),
+        _table(
+            "gpusim__dram_data_read_bytes.sum", "byte", "DRAM Data Bytes Read", MODELLED,
+            hierarchy("dram_read_bytes"), "Bytes of data read from DRAM.", "L2 misses in 64-byte granules",
+            "It does not count code and constants.", "Reuse data while it is in L2."),
+        _table(
+            "gpusim__dram_code_bytes.sum", "byte", "DRAM Code Bytes Read", MODELLED,
+            hierarchy("dram_code_bytes"), "Bytes of code and constants read from DRAM.",
+            "a constant of the GPU, see gpusim/arch.py", "It does not follow the kernel's length."),
+        _table(
+            "gpusim__stored_bytes.sum", "byte", "Bytes Stored By Threads", EXACT,
+            lambda x: x.counters.global_store.bytes + x.counters.local_store.bytes,
+            "Bytes that threads store, global and local.", "active lanes * element size",
+            "It does not count atomics."),
+        _table(
+            "gpusim__l2_dirty_bytes_end.sum", "byte", "Bytes Dirty In L2 At The End", MODELLED,
+            hierarchy("dirty_bytes"),
+            "Bytes of sectors that are written in L2 and not yet in DRAM when the launch ends.",
+            "stored sectors - written back",
+            "No metric of ncu shows it: it is why dram__bytes_write.sum is less than what was stored."),
+    ]
+
+
+METRICS: tuple[Metric, ...] = (*_l2_rates(), *_l2_from_sms(), *_l2_all(), *_dram())

@@ -1,0 +1,218 @@
+"""The metrics of memory accesses at L1: global, local and shared, and their warp instructions.
+
+Requests, sectors and wavefronts are arithmetic on addresses and equal the card's to the last one; hits follow
+the model of L1. What it leaves out: texture and surface accesses, constant memory, and every throughput
+(time).
+"""
+
+from __future__ import annotations
+
+from gpusim.launch import Launch
+from gpusim.metric import EXACT, MODELLED, UNAVAILABLE, Formula, Metric, Value, ratio, space
+
+HEAD, TABLES = "MemoryWorkloadAnalysis", "MemoryWorkloadAnalysis_Tables"
+KINDS = {
+    "ld": ("load", "Load"),
+    "st": ("store", "Store"),
+    "red": ("red", "Reduction"),
+    "atom": ("atom", "Atomic"),
+}
+"""ncu's suffix -> field of Counters, label."""
+COALESCE = "Let neighbouring threads access neighbouring elements: 4 sectors a request for 4-byte elements."
+BANKS = "Pad the rows of the array by one element, or swizzle the column with the row."
+PREDICATED = "It does not count instructions whose lanes are all masked off, which the card does count."
+
+
+def _table(
+    name: str, unit: str, label: str, kind: str, formula: Formula, counts: str, words: str = "",
+    excludes: str = "", advice: str = "", aliases: tuple[str, ...] = (),
+) -> Metric:
+    return Metric(name, unit, TABLES, label, kind, formula, counts, words, excludes, advice, aliases)
+
+
+def _l1_space(where: str, op: str) -> list[Metric]:
+    """Return requests, sectors, bytes and lanes of one kind of access to one space (global or local)."""
+    field, word = KINDS[op]
+    source, what = f"{where}_{field}", f"{where.capitalize()} {word}"
+    colliding = op in ("red", "atom")
+    rule = "each once a request, whether or not they hit."
+    if colliding:
+        rule = "each once for every lane of the largest group that shares one address in it."
+    return [
+        _table(
+            f"l1tex__t_requests_pipe_lsu_mem_{where}_op_{op}.sum", "request", f"{what} Requests", EXACT,
+            space(source, "requests"), f"Warp instructions ({what.lower()}) that reach L1.",
+            "one a warp with an active lane", "It does not count a warp with no active lane."),
+        _table(
+            f"l1tex__t_sectors_pipe_lsu_mem_{where}_op_{op}.sum", "sector", f"{what} Sectors", EXACT,
+            space(source, "sectors"), f"Sectors of 32 bytes that requests touch, {rule}",
+            "from the 32 lane addresses and the mask",
+            "It does not count the bytes of a sector that no lane uses.",
+            "Spread lanes over more addresses, or reduce in the warp first." if colliding else COALESCE),
+        _table(
+            f"gpusim__{where}_{field}_bytes.sum", "byte", f"{what} Bytes Of Threads", EXACT,
+            space(source, "bytes"), "Bytes that the threads ask for.", "active lanes * element size",
+            "It does not count the rest of a sector; bytes that several lanes share count for each."),
+        _table(
+            f"gpusim__{where}_{field}_lanes.sum", "thread", f"{what} Lanes", EXACT, space(source, "lanes"),
+            "Threads that take part.", "active lanes, summed over requests",
+            "It does not count masked lanes."),
+    ]
+
+
+def _per_request(op: str) -> list[Metric]:
+    field, word = KINDS[op]
+
+    def sectors_per_request(launch: Launch) -> Value:
+        counts = getattr(launch.counters, f"global_{field}")
+        return ratio(counts.sectors, counts.requests)
+
+    def bytes_per_sector(launch: Launch) -> Value:
+        counts = getattr(launch.counters, f"global_{field}")
+        return ratio(counts.bytes, counts.sectors)
+
+    return [
+        _table(
+            f"l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_{op}.ratio", "sector/request",
+            f"Global {word} Sectors Per Request", EXACT, sectors_per_request,
+            "How scattered the lanes of a request are.", "sectors / requests",
+            "It does not say whether the sectors hit.", COALESCE),
+        _table(
+            f"smsp__sass_average_data_bytes_per_sector_mem_global_op_{op}.ratio", "byte/sector",
+            f"Global {word} Bytes Per Sector", MODELLED, bytes_per_sector,
+            "How much of a sector the lanes use, of 32.", "bytes of threads / sectors",
+            "It counts a byte for each lane that shares it, so a broadcast can exceed 32.", COALESCE),
+    ]
+
+
+def _global_hits(launch: Launch) -> Value:
+    """Return the hits of global loads; None where local loads ran too, as one counter holds both."""
+    return None if launch.counters.local_load.sectors else launch.counters.hierarchy.l1_load_hits
+
+
+def _global_misses(launch: Launch) -> Value:
+    return None if launch.counters.local_load.sectors else launch.counters.hierarchy.l1_load_misses
+
+
+def _global_hit_rate(launch: Launch) -> Value:
+    return None if launch.counters.local_load.sectors else _l1_hit_rate(launch)
+
+
+def _l1_hit_rate(launch: Launch) -> Value:
+    h = launch.counters.hierarchy
+    return ratio(h.l1_load_hits, h.l1_load_hits + h.l1_load_misses, 100.0)
+
+
+def _l1_hits() -> list[Metric]:
+    note = "n/a where the kernel loads local memory too: the model keeps one count for both."
+    reuse = "Keep the working set of an SM's resident blocks below the size of L1 (gpusim__l1_size)."
+    return [
+        _table(
+            "l1tex__t_sectors_pipe_lsu_mem_global_op_ld_lookup_hit.sum", "sector",
+            "Global Load Sectors That Hit L1", MODELLED, _global_hits,
+            "Sectors of global loads that L1 holds.", "replay of the trace through L1", note, reuse),
+        _table(
+            "l1tex__t_sectors_pipe_lsu_mem_global_op_ld_lookup_miss.sum", "sector",
+            "Global Load Sectors That Miss L1", MODELLED, _global_misses,
+            "Sectors of global loads that L1 does not hold.", "replay of the trace through L1", note, reuse),
+        _table(
+            "l1tex__t_sector_pipe_lsu_mem_global_op_ld_hit_rate.pct", "%", "Global Load Hit Rate", MODELLED,
+            _global_hit_rate, "Sectors of global loads that hit L1.", "100 * hits / (hits + misses)", note,
+            reuse),
+        Metric(
+            "l1tex__t_sector_hit_rate.pct", "%", HEAD, "L1/TEX Hit Rate", MODELLED, _l1_hit_rate,
+            "Sectors of global and local loads that hit L1.", "100 * hits / (hits + misses)",
+            "It does not count stores and atomics, whose look-ups the card counts too.", reuse),
+    ]
+
+
+def _instruction(prefix: str, where: str, op: str) -> Metric:
+    field, word = KINDS[op]
+    merged = " A compiler may merge four 4-byte shared loads into one." if where == "shared" else ""
+    return Metric(
+        f"{prefix}_op_{where}_{op}.sum", "inst", "InstructionStats",
+        f"{where.capitalize()} {word} Instructions", MODELLED, space(f"{where}_{field}", "requests"),
+        f"Warp instructions: {where} {word.lower()}.", "requests", PREDICATED + merged,
+        "Wider accesses (vector types) need fewer.")
+
+
+def _instructions() -> list[Metric]:
+    """Return the warp instructions under both of ncu's spellings (two metrics of ncu with one value here)."""
+    pairs = [("global", "ld"), ("global", "st"), ("global", "red")]
+    pairs += [("shared", "ld"), ("shared", "st"), ("shared", "atom")]
+    prefixes = ("smsp__sass_inst_executed", "smsp__inst_executed")
+    return [_instruction(prefix, where, op) for where, op in pairs for prefix in prefixes]
+
+
+def _shared(op: str) -> list[Metric]:
+    field, word = KINDS[op]
+    source = f"shared_{field}"
+
+    def conflicts(launch: Launch) -> Value:
+        counts = getattr(launch.counters, source)
+        return int(counts.wavefronts - counts.ideal_wavefronts)
+
+    return [
+        _table(
+            f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{op}.sum", "wavefront",
+            f"Shared {word} Wavefronts", EXACT, space(source, "wavefronts"),
+            "Passes through the 32 banks of 4 bytes.", "from the 32 lane addresses and the mask",
+            "It does not count arbitration, which adds up to 6 % on the card.", BANKS),
+        _table(
+            f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum", "wavefront",
+            f"Shared {word} Bank Conflicts", EXACT, conflicts,
+            "Wavefronts beyond those of the same requests with no two words in one bank.",
+            "wavefronts - ideal wavefronts",
+            "It does not count arbitration, which ncu shows as conflicts; lanes that share a word do not "
+            "conflict.", BANKS),
+        _table(
+            f"gpusim__shared_{field}_requests.sum", "request", f"Shared {word} Requests", EXACT,
+            space(source, "requests"), f"Warp instructions (shared {word.lower()}) with an active lane.",
+            "one a warp with an active lane", "It does not count a warp with no active lane."),
+        _table(
+            f"gpusim__shared_{field}_ideal_wavefronts.sum", "wavefront", f"Shared {word} Ideal Wavefronts",
+            EXACT, space(source, "ideal_wavefronts"),
+            "Wavefronts of the same requests if no two words shared a bank.",
+            "from the lanes and the element size"),
+        _table(
+            f"gpusim__shared_{field}_bytes.sum", "byte", f"Shared {word} Bytes Of Threads", EXACT,
+            space(source, "bytes"), "Bytes that the threads ask for.", "active lanes * element size",
+            "A broadcast counts for each lane."),
+        _table(
+            f"gpusim__shared_{field}_lanes.sum", "thread", f"Shared {word} Lanes", EXACT,
+            space(source, "lanes"), "Threads that take part.", "active lanes, summed over requests",
+            "It does not count masked lanes."),
+    ]
+
+
+def _shared_total() -> Metric:
+    def total(launch: Launch) -> Value:
+        c = launch.counters
+        return c.shared_load.wavefronts + c.shared_store.wavefronts + c.shared_atom.wavefronts
+
+    return _table(
+        "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum", "wavefront", "Shared Wavefronts", EXACT, total,
+        "Passes through the banks of loads, stores and atomics.", "sum of the three",
+        "It does not count arbitration.", BANKS)
+
+
+def _time() -> list[Metric]:
+    rows = [
+        ("dram__bytes.sum.per_second", "byte/second", "Memory Throughput"),
+        ("gpu__compute_memory_access_throughput.avg.pct_of_peak_sustained_elapsed", "%", "Mem Busy"),
+        ("gpu__compute_memory_request_throughput.avg.pct_of_peak_sustained_elapsed", "%", "Max Bandwidth"),
+        ("sm__memory_throughput.avg.pct_of_peak_sustained_elapsed", "%", "Mem Pipes Busy"),
+    ]
+    return [
+        Metric(
+            name, unit, HEAD, label, UNAVAILABLE, None, "Traffic over time.",
+            excludes="It needs a model of time, which this simulator does not have.")
+        for name, unit, label in rows
+    ]
+
+
+METRICS: tuple[Metric, ...] = (
+    *_time(), *_l1_hits(), *(m for op in KINDS for m in _l1_space("global", op)),
+    *(m for op in ("ld", "st") for m in _per_request(op)),
+    *(m for op in ("ld", "st") for m in _l1_space("local", op)),
+    *(m for op in ("ld", "st", "atom") for m in _shared(op)), _shared_total(), *_instructions())

@@ -1,0 +1,83 @@
+"""What one metric is: name, unit, place in the report, formula, and the sentences that say what it counts.
+
+The tables are in launch_metrics.py, memory_metrics.py, l2_metrics.py and compute_metrics.py; look-ups are in
+metrics.py. What it leaves out: counting. A formula reads a Launch and never changes it. `formula` None means
+that this simulator cannot answer: n/a, never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gpusim.counters import SharedCounts, SpaceCounts
+from gpusim.launch import Launch
+
+Value = int | float | None
+Formula = Callable[[Launch], Value]
+
+EXACT, MODELLED, UNAVAILABLE = "exact", "modelled", "n/a"
+
+SECTIONS: dict[str, str] = {
+    "SpeedOfLight": "GPU Speed Of Light Throughput",
+    "SpeedOfLight_RooflineChart": "GPU Speed Of Light Roofline Chart",
+    "ComputeWorkloadAnalysis": "Compute Workload Analysis",
+    "MemoryWorkloadAnalysis": "Memory Workload Analysis",
+    "MemoryWorkloadAnalysis_Tables": "Memory Workload Analysis Tables",
+    "InstructionStats": "Instruction Statistics",
+    "LaunchStats": "Launch Statistics",
+    "Occupancy": "Occupancy",
+}
+"""ncu's identifiers and titles, in the order in which ncu prints them."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """Describe one metric.
+
+    name, unit: ncu's (base units); names that begin with gpusim__ are ours. section: a key of SECTIONS.
+    label: what a report calls it. kind: "exact" (arithmetic decides), "modelled" (a policy of the hardware or
+    of a compiler decides), "n/a". formula: Launch -> number, or None where this launch has no such number;
+    None where the simulator never has. counts, excludes: sentences; words: the formula for people; advice:
+    what a reader can do about it. aliases: other names of the same number. from_registers: follows the
+    register count, so it is only as sure as that.
+    """
+
+    name: str
+    unit: str
+    section: str
+    label: str
+    kind: str
+    formula: Formula | None
+    counts: str
+    words: str = ""
+    excludes: str = ""
+    advice: str = ""
+    aliases: tuple[str, ...] = ()
+    from_registers: bool = False
+
+
+def ratio(part: float, whole: float, scale: float = 1.0) -> float | None:
+    """Return scale * part / whole; None (n/a) where there is nothing to divide by."""
+    return scale * part / whole if whole else None
+
+
+def space(name: str, field: str) -> Formula:
+    """Return the formula that reads one field of one SpaceCounts or SharedCounts, such as ("global_load",
+    "sectors")."""
+
+    def read(launch: Launch) -> Value:
+        counts: SpaceCounts | SharedCounts = getattr(launch.counters, name)
+        return int(getattr(counts, field))
+
+    return read
+
+
+def arithmetic(field: str) -> Formula:
+    """Return the formula that reads one field of the Arithmetic counters."""
+    return lambda launch: int(getattr(launch.counters.arithmetic, field))
+
+
+def hierarchy(*names: str, scale: int = 1) -> Formula:
+    """Return the formula scale * (sum of fields of the Hierarchy counters)."""
+    return lambda launch: scale * sum(int(getattr(launch.counters.hierarchy, name)) for name in names)

@@ -1,0 +1,106 @@
+"""The table of all metrics, and how to look one up: by ncu's name, by an alias, or without the rollup where
+that is unambiguous.
+
+What it leaves out: the definitions (launch_metrics.py, memory_metrics.py, l2_metrics.py, compute_metrics.py)
+and text for people (explain.py).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from gpusim import compute_metrics, l2_metrics, launch_metrics, memory_metrics
+from gpusim.errors import UnknownName
+from gpusim.launch import Launch
+from gpusim.metric import EXACT, MODELLED, SECTIONS, UNAVAILABLE, Metric, Value
+
+__all__ = [
+    "EXACT",
+    "METRICS",
+    "MODELLED",
+    "SECTIONS",
+    "UNAVAILABLE",
+    "Metric",
+    "Value",
+    "find",
+    "in_section",
+    "kind",
+    "select",
+    "value",
+    "values",
+]
+
+
+def _in_section_order() -> tuple[Metric, ...]:
+    made = (*launch_metrics.METRICS, *memory_metrics.METRICS, *l2_metrics.METRICS, *compute_metrics.METRICS)
+    order = list(SECTIONS)
+    return tuple(sorted(made, key=lambda m: order.index(m.section)))
+
+
+METRICS: tuple[Metric, ...] = _in_section_order()
+"""Every metric, in the order of SECTIONS."""
+
+
+def _names() -> dict[str, Metric]:
+    table: dict[str, Metric] = {}
+    for metric in METRICS:
+        for name in (metric.name, *metric.aliases):
+            if name in table:
+                raise ValueError(f"two metrics are called {name}")
+            table[name] = metric
+    return table
+
+
+_BY_NAME = _names()
+
+
+def find(name: str) -> Metric:
+    """Return the metric of a name; raise UnknownName with the nearest names, or with the candidates where
+    a rollup is missing."""
+    if name in _BY_NAME:
+        return _BY_NAME[name]
+    short = [full for full in _BY_NAME if full.startswith(name + ".")]
+    if len(short) == 1:
+        return _BY_NAME[short[0]]
+    if short:
+        raise UnknownName(f"metric {name!r} needs a rollup: {', '.join(short)}.")
+    near = difflib.get_close_matches(name, _BY_NAME, n=3, cutoff=0.5)
+    hint = f" The nearest are {', '.join(near)}." if near else ""
+    raise UnknownName(f"unknown metric {name!r}.{hint} `explain` with no name lists all {len(METRICS)}.")
+
+
+def select(names: Iterable[str]) -> tuple[Metric, ...]:
+    """Return the metrics of some names, in their order, each once; raise UnknownName."""
+    return tuple(dict.fromkeys(find(name.strip()) for name in names if name.strip()))
+
+
+def in_section(name: str) -> tuple[Metric, ...]:
+    """Return the metrics of a section, named by ncu's identifier or title in any case; raise UnknownName
+    with the known ones."""
+    wanted = name.strip().lower()
+    for identifier, title in SECTIONS.items():
+        if wanted in (identifier.lower(), title.lower()):
+            return tuple(m for m in METRICS if m.section == identifier)
+    near = difflib.get_close_matches(name, SECTIONS, n=1, cutoff=0.4)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise UnknownName(f"unknown section {name!r}.{hint} The sections are {', '.join(SECTIONS)}.")
+
+
+def value(launch: Launch, name: str) -> Value:
+    """Return the value of a metric for a launch, in its base unit; None is n/a. Raises UnknownName."""
+    formula = find(name).formula
+    return None if formula is None else formula(launch)
+
+
+def values(launch: Launch, metrics: Iterable[Metric] = METRICS) -> dict[str, Value]:
+    """Return name -> value of many metrics, in their order."""
+    return {m.name: m.formula(launch) if m.formula else None for m in metrics}
+
+
+def kind(launch: Launch, metric: Metric) -> str:
+    """Return how sure a value is: "exact", "modelled" or "n/a". What follows from an estimated register
+    count is modelled."""
+    if metric.from_registers and launch.registers.source == "estimated":
+        return MODELLED
+    return metric.kind
