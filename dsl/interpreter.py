@@ -1,0 +1,334 @@
+"""The numpy interpreter of WarpIR: slow, obviously right, and the judge of the machine code in values, trace and counters.
+
+What it models: blocks one after another, the warps of a block one after another from barrier to barrier (warp 0 first), 32 lanes under
+a mask inside a warp. Every request gives the trace records of gpusim/trace.py and adds to gpusim/counters.py.
+What it leaves out: caches (`counters.hierarchy` stays 0), time, and lanes that are off: their values are never looked at.
+Which ncu metric checks it: the requests, sectors and wavefronts named in dsl/request_rules.py.
+
+Sites number the memory instructions (Ld, St, Atom of any space) in program order from 0. A barrier is passed when every live thread of
+the block waits at the same Bar. A front end must put a Ret where a thread returns: a lane that has yet to run a later
+block that only returns is live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dsl import ir, lane_ops, messages, request_rules
+from dsl.floats import Array
+from dsl.machine import block_counts
+from dsl.messages import Dim3, dim3, linear_count, unlinear
+from dsl.warp import COMPUTE, LANES, Warp, make_warps, special_registers, widen
+from gpusim.counters import Counters, SharedCounts, SpaceCounts
+from gpusim.memory import GlobalMemory
+from gpusim.trace import Kind, pack
+
+LOCAL_BASE = 1 << 40
+"""Byte address of local memory, above every global address (gpusim.memory.CAPACITY_BYTES)."""
+
+MemoryInstr = ir.Ld | ir.St | ir.Atom
+
+
+@dataclass
+class IrRun:
+    """Hold what a run gave: one trace (uint64) a block, counters without `hierarchy`, and executions a block of the IR.
+
+    block_execs: int64, shape (blocks of the IR, 2): warps and lanes that ran it.
+    """
+
+    trace: list[np.ndarray]
+    counters: Counters
+    block_execs: np.ndarray
+
+
+@dataclass(frozen=True)
+class _Launch:
+    """Hold what all blocks of a launch share."""
+
+    fn: ir.Function
+    grid: Dim3
+    block: Dim3
+    params: Mapping[str, Any]
+    memory: Array
+    shared_bytes: int
+    max_steps: int | None
+    strict_index: bool
+    in_registers: frozenset[str]
+    sites: Mapping[int, int]
+    """Site of each memory instruction, by the identity of the object."""
+    counters: Counters
+    block_execs: np.ndarray
+
+
+@dataclass
+class _BlockRun:
+    """Hold one block of threads while it runs."""
+
+    launch: _Launch
+    linear: int
+    ctaid: Dim3
+    shared: Array
+    trace: list[int] = field(default_factory=list)
+    barriers: int = 0
+
+
+def _number_sites(fn: ir.Function) -> dict[int, int]:
+    """Number the memory instructions of a function in program order."""
+    accesses = [i for block in fn.blocks for i in block.instrs if isinstance(i, MemoryInstr)]
+    return {id(instr): site for site, instr in enumerate(accesses)}
+
+
+def _thread(run: _BlockRun, warp: Warp, lane: int) -> Dim3:
+    return unlinear(warp.number * LANES + lane, run.launch.block)
+
+
+def _first(mask: Array) -> int:
+    return int(np.flatnonzero(mask)[0])
+
+
+def _check_index(run: _BlockRun, warp: Warp, instr: ir.Chk, mask: Array) -> None:
+    """Run a Chk: wrap negative indices once and count them; raise OutOfBounds for the lowest lane outside."""
+    index, extent = warp.read(instr.index, "s64"), warp.read(instr.extent, "s64")
+    negative = mask & (index < 0)
+    bad = mask & ((index < -extent) | (index >= extent) | (negative & run.launch.strict_index))
+    if bad.any():
+        lane = _first(bad)
+        raise messages.out_of_bounds(run.launch.fn.name, instr.array, instr.dim, int(index[lane]), int(extent[lane]), run.ctaid,
+                                     _thread(run, warp, lane), instr.loc.file, instr.loc.line, run.launch.strict_index)
+    run.launch.counters.wrapped_indices += int(negative.sum())
+    warp.write(instr.dst, np.where(index < 0, index + extent, index), mask)
+
+
+def _emit(run: _BlockRun, warp: Warp, counts: SpaceCounts, records: list[int], lanes: int, size: int) -> None:
+    """Count one request and append its records, after the warp's mark if they are its first in the region."""
+    if not warp.marked:
+        run.trace.append(pack(warp.number, 0, Kind.WARP, first=False))
+        warp.marked = True
+    run.trace.extend(records)
+    counts.lanes += lanes
+    counts.bytes += lanes * size
+    counts.requests += 1
+    counts.sectors += request_rules.sectors(records)
+
+
+def _local_records(run: _BlockRun, warp: Warp, offsets: Mapping[int, int], size: int, kind: Kind, site: int) -> list[int]:
+    """Return the records of a local access: word w of the 32 lanes is 128 consecutive bytes, an 8-byte element is two words."""
+    warps = -(-linear_count(run.launch.block) // LANES)
+    base = LOCAL_BASE + (run.linear * warps + warp.number) * LANES * warp.frame.shape[1]
+    words = [(lane, base + o // 4 * 128 + lane * 4 + o % 4) for lane, offset in offsets.items() for o in range(offset, offset + size, 4)]
+    return request_rules.records(words, min(size, 4), kind, site)
+
+
+def _count_shared(counts: SharedCounts, lanes: Mapping[int, int], size: int, is_load: bool) -> None:
+    counts.lanes += len(lanes)
+    counts.bytes += len(lanes) * size
+    counts.requests += 1
+    counts.wavefronts += request_rules.wavefronts(lanes, size, is_load)
+    counts.ideal_wavefronts += request_rules.ideal_wavefronts(lanes, size)
+
+
+def _count_access(run: _BlockRun, warp: Warp, instr: MemoryInstr, lanes: Mapping[int, int], size: int) -> None:
+    """Add one request to the counters and to the trace; a local array that lives in registers has none."""
+    c, site = run.launch.counters, run.launch.sites[id(instr)]
+    if instr.space == "shared":
+        _count_shared({ir.Ld: c.shared_load, ir.St: c.shared_store, ir.Atom: c.shared_atom}[type(instr)], lanes, size, isinstance(instr, ir.Ld))
+    elif instr.space == "local":
+        if instr.array not in run.launch.in_registers:
+            is_load = isinstance(instr, ir.Ld)
+            records = _local_records(run, warp, lanes, size, Kind.LOCAL_LOAD if is_load else Kind.LOCAL_STORE, site)
+            _emit(run, warp, c.local_load if is_load else c.local_store, records, len(lanes), size)
+    elif isinstance(instr, ir.Atom):
+        kind, counts = (Kind.RED, c.global_red) if instr.dst is None else (Kind.ATOM, c.global_atom)
+        _emit(run, warp, counts, request_rules.atomic_records(lanes, size, kind, site), len(lanes), size)
+    else:
+        kind, counts = (Kind.LOAD, c.global_load) if isinstance(instr, ir.Ld) else (Kind.STORE, c.global_store)
+        _emit(run, warp, counts, request_rules.records(lanes, size, kind, site), len(lanes), size)
+
+
+def _storage(run: _BlockRun, warp: Warp, instr: MemoryInstr, lanes: Mapping[int, int], size: int) -> tuple[Array, Array]:
+    """Return the bytes of the space and, shape (lanes, size), where in them each element lies; raise OutOfBounds outside."""
+    space = {"global": run.launch.memory, "shared": run.shared, "local": warp.frame}[instr.space]
+    limit = space.shape[-1]
+    for lane, address in lanes.items():
+        if not 0 <= address <= limit - size:
+            raise messages.outside_memory(run.launch.fn.name, instr.space, instr.array, address, limit, run.ctaid,
+                                          _thread(run, warp, lane), instr.loc.file, instr.loc.line)
+    start = np.array([address + (lane * limit if instr.space == "local" else 0) for lane, address in lanes.items()], np.int64)
+    return space.reshape(-1), start[:, None] + np.arange(size)
+
+
+def _load(warp: Warp, instr: ir.Ld, storage: Array, where: Array, mask: Array) -> None:
+    raw = storage[where]
+    values = np.zeros(LANES, lane_ops.DTYPES[instr.type])
+    values[mask] = raw[:, 0] != 0 if instr.type == "pred" else raw.view(lane_ops.DTYPES[instr.type])[:, 0]
+    warp.write(instr.dst, widen(values, instr.dst.type), mask)
+
+
+def _values(warp: Warp, operand: ir.Operand, type_: str) -> Array:
+    """Return what a store or an atomic writes, in the element's type: the low bits of a wider integer register."""
+    dtype = lane_ops.DTYPES[type_]
+    values = warp.read(operand, operand.type if isinstance(operand, ir.Reg) else type_)
+    return lane_ops.reinterpret(values, type_) if values.dtype.itemsize == dtype.itemsize else values.astype(dtype)
+
+
+def _store(warp: Warp, instr: ir.St, storage: Array, where: Array, mask: Array) -> None:
+    """Write lane after lane, so that the highest lane's value stays."""
+    values = _values(warp, instr.value, instr.type)[mask]
+    for place, value in zip(where, values, strict=True):
+        storage[place] = np.frombuffer(value.tobytes(), np.uint8)
+
+
+def _atomic(warp: Warp, instr: ir.Atom, storage: Array, where: Array, mask: Array) -> None:
+    """Update lane after lane, in ascending order."""
+    dtype = lane_ops.DTYPES[instr.type]
+    old = np.zeros(LANES, dtype)
+    values = _values(warp, instr.value, instr.type)
+    for lane, place in zip(np.flatnonzero(mask), where, strict=True):
+        old[lane] = storage[place].view(dtype)[0]
+        storage[place] = np.atleast_1d(lane_ops.atomic(instr.op, old[lane], values[lane])).astype(dtype).view(np.uint8)
+    if instr.dst is not None:
+        warp.write(instr.dst, old, mask)
+
+
+def _access(run: _BlockRun, warp: Warp, instr: MemoryInstr, mask: Array) -> None:
+    """Run one memory instruction: count it, then move the data."""
+    size = ir.BYTES[instr.type]
+    addresses = warp.read(instr.addr, "s64")
+    lanes = {int(lane): int(addresses[lane]) for lane in np.flatnonzero(mask)}
+    storage, where = _storage(run, warp, instr, lanes, size)
+    _count_access(run, warp, instr, lanes, size)
+    if isinstance(instr, ir.Ld):
+        _load(warp, instr, storage, where, mask)
+    elif isinstance(instr, ir.St):
+        _store(warp, instr, storage, where, mask)
+    else:
+        _atomic(warp, instr, storage, where, mask)
+
+
+def _execute(run: _BlockRun, warp: Warp, instr: ir.Instr, mask: Array) -> None:
+    """Run one instruction in the lanes of a mask."""
+    if isinstance(instr, MemoryInstr):
+        _access(run, warp, instr, mask)
+    elif isinstance(instr, ir.Chk):
+        _check_index(run, warp, instr, mask)
+    elif isinstance(instr, ir.LdParam):
+        warp.write(instr.dst, np.full(LANES, lane_ops.constant(run.launch.params[instr.name], instr.dst.type)), mask)
+    elif isinstance(instr, ir.Sreg):
+        value = special_registers(warp, run.ctaid, run.launch.grid, run.launch.block)[instr.name]
+        warp.write(instr.dst, np.broadcast_to(value, LANES).astype(np.int32), mask)
+    else:
+        COMPUTE[type(instr)](warp, instr, mask)
+
+
+def _count_step(run: _BlockRun, warp: Warp, block: ir.Block) -> None:
+    """Count one pass of a warp through the header of a loop that may spin; raise EndlessLoop after max_steps of them."""
+    warp.steps += block.may_spin
+    limit = run.launch.max_steps
+    if limit is not None and warp.steps > limit and block.terminator is not None:
+        loc = block.terminator.loc
+        raise messages.endless_loop(run.launch.fn.name, run.ctaid, f"warp {warp.number}", limit, loc.file, loc.line)
+
+
+def _run_block(run: _BlockRun, warp: Warp, index: int, mask: Array) -> None:
+    """Run the instructions of one block of the IR and count the execution."""
+    block = run.launch.fn.blocks[index]
+    run.launch.block_execs[index] += (1, int(mask.sum()))
+    _count_step(run, warp, block)
+    for instr in block.instrs:
+        _execute(run, warp, instr, mask)
+
+
+def _run_region(run: _BlockRun, warp: Warp) -> tuple[int, Array] | None:
+    """Run a warp until it has ended (None) or waits at a barrier: the block whose terminator that is, and the lanes there."""
+    warp.marked = False
+    while warp.pending:
+        index, mask = warp.take_lowest()
+        _run_block(run, warp, index, mask)
+        match run.launch.fn.blocks[index].terminator:
+            case ir.Bar():
+                return index, mask
+            case ir.Jmp(target=target):
+                warp.send(target, mask)
+            case ir.Bra(cond=cond, if_true=if_true, if_false=if_false):
+                taken = warp.read(cond, "pred")
+                warp.send(if_true, mask & taken)
+                warp.send(if_false, mask & ~taken)
+    return None
+
+
+def _check_barrier(run: _BlockRun, waiting: list[tuple[Warp, int, Array]]) -> None:
+    """Raise BarrierDivergence unless every live lane of the block waits at the same barrier."""
+    split = [index for warp, index, _ in waiting if warp.elsewhere()]
+    where = split[0] if split else waiting[0][1]
+    arrived = sum(int(mask.sum()) for _, index, mask in waiting if index == where)
+    missing = sum(int(mask.sum()) for _, index, mask in waiting if index != where) + sum(warp.elsewhere() for warp, _, _ in waiting)
+    if missing:
+        loc = run.launch.fn.blocks[where].terminator.loc  # type: ignore[union-attr]
+        raise messages.barrier_divergence(run.launch.fn.name, run.ctaid, arrived, missing, loc.file, loc.line)
+
+
+def _pass_barrier(run: _BlockRun, waiting: list[tuple[Warp, int, Array]]) -> None:
+    """Let every waiting warp go on behind the barrier, and mark it in the trace."""
+    _check_barrier(run, waiting)
+    run.barriers += 1
+    run.launch.counters.barriers += len(waiting)
+    run.trace.append(pack(run.barriers, 0, Kind.BARRIER, first=False))
+    for warp, index, mask in waiting:
+        warp.send(ir.successors(run.launch.fn.blocks[index].terminator)[0], mask)  # type: ignore[arg-type]
+
+
+def _run_thread_block(launch: _Launch, linear: int) -> np.ndarray:
+    """Run one block of threads and return its trace."""
+    run = _BlockRun(launch, linear, unlinear(linear, launch.grid), np.full(launch.shared_bytes, 0xFF, np.uint8))
+    warps = list(make_warps(launch.fn, launch.block))
+    while warps:
+        stops = [(warp, _run_region(run, warp)) for warp in warps]
+        waiting = [(warp, *stop) for warp, stop in stops if stop is not None]
+        if waiting:
+            _pass_barrier(run, waiting)
+        warps = [warp for warp, _, _ in waiting]
+    return np.array(run.trace, np.uint64)
+
+
+def _count_arithmetic(launch: _Launch) -> None:
+    """Add the arithmetic of all executed blocks: lanes times what dsl/machine.py says, XU in warps."""
+    arithmetic = launch.counters.arithmetic
+    for block, (warps, lanes) in zip(launch.fn.blocks, launch.block_execs.tolist(), strict=True):
+        for key, n in block_counts(block).items():
+            name, times = ("xu_warps", warps) if key == "xu" else (key, lanes)
+            setattr(arithmetic, name, getattr(arithmetic, name) + n * times)
+
+
+def run(
+    fn: ir.Function,
+    grid: int | tuple[int, ...],
+    block: int | tuple[int, ...],
+    params: Mapping[str, Any],
+    memory: GlobalMemory,
+    shared_bytes: int = 0,
+    blocks: Iterable[int] | None = None,
+    max_steps: int | None = None,
+    strict_index: bool = False,
+    register_arrays: frozenset[str] | None = None,
+) -> IrRun:
+    """Run a kernel on `memory` and return traces and counts.
+
+    params: the value of each LdParam by its name. shared_bytes: dynamic shared memory. blocks: linear block numbers
+    (x + X * (y + Y * z)), None for all. max_steps: passes of one warp through headers of loops that may spin. register_arrays:
+    local arrays that live in registers and cause no traffic, None for all. Raises OutOfBounds, BarrierDivergence, EndlessLoop.
+    """
+    ir.verify(fn)
+    size = dim3(grid)
+    local = frozenset(a.name for a in fn.local) if register_arrays is None else register_arrays
+    storage = memory.view(0, (memory.capacity_bytes,), np.uint8)
+    execs = np.zeros((len(fn.blocks), 2), np.int64)
+    launch = _Launch(fn, size, dim3(block), params, storage, fn.static_shared_bytes + shared_bytes, max_steps, strict_index, local,
+                     _number_sites(fn), Counters.zero(), execs)
+    with np.errstate(all="ignore"):
+        trace = [_run_thread_block(launch, b) for b in (range(linear_count(size)) if blocks is None else blocks)]
+    _count_arithmetic(launch)
+    return IrRun(trace, launch.counters, execs)

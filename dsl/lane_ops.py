@@ -1,0 +1,138 @@
+"""What each operation of WarpIR computes, on numpy arrays with one element a lane.
+
+What it models: IEEE arithmetic with one rounding an operation, integers that wrap at their width, PTX's answers at the edges.
+What it leaves out: masks, control flow and memory (dsl/interpreter.py), and counts (dsl/machine.py).
+Which ncu metric checks it: none; the machine code of dsl/codegen is compared with it bit by bit.
+
+Edges: division of integers by zero gives quotient 0 and remainder 0; the smallest integer over -1 wraps; a shift by
+the width or more (a negative amount counts as large) gives 0, or the sign for a signed shift right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dsl import floats, ir
+from dsl.floats import Array
+
+DTYPES: dict[str, np.dtype[Any]] = {
+    name: np.dtype(code)
+    for name, code in {
+        "pred": "?", "u8": "u1", "s8": "i1", "u16": "u2", "s16": "i2", "u32": "u4", "s32": "i4", "f32": "f4", "u64": "u8", "s64": "i8", "f64": "f8",
+    }.items()
+}  # fmt: skip
+"""numpy's type of each element type."""
+
+
+def constant(value: int | float | bool, type_: str) -> Any:
+    """Return a constant in a type; integers wrap at the width."""
+    dtype = DTYPES[type_]
+    if dtype.kind in "iu" and not isinstance(value, float):
+        bits = 8 * dtype.itemsize
+        return np.array(int(value) & ((1 << bits) - 1), f"u{dtype.itemsize}").astype(dtype)[()]
+    return dtype.type(value)
+
+
+def reinterpret(x: Array, type_: str) -> Array:
+    """Return the same bits as a type of the same width; raise MalformedIR where the widths differ."""
+    dtype = DTYPES[type_]
+    if x.dtype == dtype:
+        return x
+    if x.dtype.itemsize != dtype.itemsize or bool in (x.dtype, dtype):
+        raise ir.MalformedIR(f"an operand of {x.dtype} stands where {type_} is needed")
+    return x.view(dtype)
+
+
+def _int_div(a: Array, b: Array) -> Array:
+    """Divide truncating toward zero."""
+    return np.where(b == 0, b, np.floor_divide(a - np.fmod(a, b), b))
+
+
+def _int_floordiv(a: Array, b: Array) -> Array:
+    return np.where(b == 0, b, np.floor_divide(a, b))
+
+
+def _int_floormod(a: Array, b: Array) -> Array:
+    return np.where(b == 0, b, np.remainder(a, b))
+
+
+def _int_rem(a: Array, b: Array) -> Array:
+    """Return a - truncated(a / b) * b."""
+    return np.where(b == 0, b, np.fmod(a, b))
+
+
+def _amount(b: Array) -> Array:
+    """Return shift amounts as unsigned numbers, a negative one as a large one."""
+    return b.view(f"u{b.dtype.itemsize}").astype(np.uint64)
+
+
+def _shl(a: Array, b: Array) -> Array:
+    bits = 8 * a.dtype.itemsize
+    n = _amount(b)
+    return np.where(n < bits, np.left_shift(a, np.minimum(n, bits - 1).astype(a.dtype)), a.dtype.type(0))
+
+
+def _shr(a: Array, b: Array) -> Array:
+    """Shift right: arithmetic for a signed type, logical for an unsigned one."""
+    bits = 8 * a.dtype.itemsize
+    n = _amount(b)
+    shifted = np.right_shift(a, np.minimum(n, bits - 1).astype(a.dtype))
+    return shifted if a.dtype.kind == "i" else np.where(n < bits, shifted, a.dtype.type(0))
+
+
+Op = Callable[..., Any]
+
+INTEGER_OPS: dict[str, Op] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _int_div, "rem": _int_rem, "floordiv": _int_floordiv,
+    "floormod": _int_floormod, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert, "shl": _shl, "shr": _shr,
+    "min": np.minimum, "max": np.maximum, "neg": np.negative, "abs": np.abs, "mov": np.copy,
+}  # fmt: skip
+
+PREDICATE_OPS: dict[str, Op] = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor, "not": np.logical_not, "mov": np.copy}
+
+FLOAT_OPS: dict[str, Op] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "fma": floats.fma, "fma_sat": floats.fma32_sat, "fma_rm": floats.fma32_rm,
+    "div": np.divide, "sqrt": np.sqrt, "rsqrt": floats.rsqrt, "rcp": floats.reciprocal, "ex2": floats.ex2, "lg2": floats.lg2,
+    "neg": np.negative, "abs": np.abs, "min": floats.minimum, "max": floats.maximum, "mov": np.copy, "copysign": np.copysign,
+    "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "rint": np.rint,
+}  # fmt: skip
+
+COMPARISONS: dict[str, Op] = {
+    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
+}  # fmt: skip
+
+
+def operation(op: str, type_: str) -> Op:
+    """Return the function of an Alu operation in a type; raise MalformedIR for one that WarpIR does not have."""
+    kind = DTYPES[type_].kind
+    table = PREDICATE_OPS if kind == "b" else FLOAT_OPS if kind == "f" else INTEGER_OPS
+    if op in table:
+        return table[op]
+    if kind == "f" and op in ir.MATH_CALLS:
+        return lambda *args: floats.library(op, *args)
+    raise ir.MalformedIR(f"WarpIR has no operation {op!r} on {type_}")
+
+
+def convert(x: Array, to_type: str, from_type: str) -> Array:
+    """Convert between element types; the result has the dtype of `to_type`."""
+    target = DTYPES[to_type]
+    if from_type not in ir.REGISTER_TYPES:
+        x = x.astype(DTYPES[from_type])
+    if to_type == "pred":
+        return x != 0
+    if target.kind in "iu" and x.dtype.kind == "f":
+        return floats.to_int(x, target)
+    return x.astype(target)
+
+
+def atomic(op: str, old: Any, value: Any) -> Any:
+    """Return what an atomic leaves in memory: add wraps (integers) or rounds (floats), max and min ignore NaN."""
+    if op == "add":
+        return old + value
+    a, b = np.asarray(old), np.asarray(value)
+    if a.dtype.kind == "f":
+        return (floats.maximum if op == "max" else floats.minimum)(a, b)[()]
+    return (np.maximum if op == "max" else np.minimum)(a, b)[()]

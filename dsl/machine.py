@@ -1,0 +1,132 @@
+"""What each operation of WarpIR counts as in machine code: the one table that interpreter and engine share.
+
+What it models: the FFMA, FMUL, FADD, DFMA, DMUL, DADD and MUFU that sm_90 code executes for an operation, and which operations
+go to the special function pipe (XU). What it leaves out: moves, addresses, branches and predicates, which no counter of
+this project shows; Chk, as the machine code does not check. Checked by `smsp__sass_thread_inst_executed_op_{ffma,fmul,fadd,dfma,dmul,dadd}_pred_on`.
+
+Measured (h200 facts 10 and 11): division 5 FFMA and a MUFU; exp 4 FFMA, 1 FMUL, 1 FADD and a MUFU; log 11 FFMA, 1 FMUL, 1 FADD.
+Modelled: every other library call, square roots, float64 division, and `integer`, which counts operations of WarpIR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dsl import ir
+
+KEYS = ("fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "mufu", "integer", "xu")
+"""Thread instructions, except xu: warp instructions on the special function pipe."""
+
+FLOATS = ("f32", "f64")
+PREDICATED = "predicated"
+"""Tag of an operation that the machine code executes in no lane of ordinary numbers (the two FMUL of ex2.approx for denormals)."""
+
+_NOTHING: dict[str, int] = {}
+_INTEGER = {"integer": 1}
+_MUFU = {"mufu": 1, "xu": 1}
+_ROUND = {"integer": 1, "xu": 1}
+
+_F32: dict[str, dict[str, int]] = {
+    "add": {"fadd": 1},
+    "sub": {"fadd": 1},
+    "mul": {"fmul": 1},
+    "fma": {"ffma": 1},
+    "fma_sat": {"ffma": 1},
+    "fma_rm": {"ffma": 1},
+    "div": {"ffma": 5, **_MUFU},
+    "sqrt": {"fmul": 2, "ffma": 3, **_MUFU},
+    "ex2": _MUFU,
+    "lg2": _MUFU,
+    "rsqrt": _MUFU,
+    "rcp": _MUFU,
+    "exp": {"ffma": 4, "fmul": 1, "fadd": 1, **_MUFU},
+    "log": {"ffma": 11, "fmul": 1, "fadd": 1},
+    "exp2": _MUFU,
+    "log2": _MUFU,
+    "log10": {"ffma": 11, "fmul": 1, "fadd": 1},
+    "sin": {"ffma": 8, "fmul": 2, "xu": 2},
+    "cos": {"ffma": 8, "fmul": 2, "xu": 2},
+    "tan": {"ffma": 9, "fmul": 2, "mufu": 1, "xu": 3},
+    "tanh": {"ffma": 6, "fmul": 2, "fadd": 1, "mufu": 2, "xu": 2},
+    "pow": {"ffma": 16, "fmul": 3, "fadd": 7, "mufu": 2, "xu": 2},
+    "fmod": {"ffma": 6, "fmul": 1, **_MUFU},
+    "atan2": {"ffma": 13, "fmul": 2, "fadd": 1, **_MUFU},
+    "erf": {"ffma": 7, "fmul": 1, "fadd": 1, **_MUFU},
+    "log1p": {"ffma": 11, "fmul": 1, "fadd": 2},
+    "expm1": {"ffma": 8, "fmul": 1, "fadd": 2, **_MUFU},
+}
+"""ex2, lg2, rsqrt and rcp are the approximations of the MUFU itself."""
+
+_F64: dict[str, dict[str, int]] = {
+    "add": {"dadd": 1},
+    "sub": {"dadd": 1},
+    "mul": {"dmul": 1},
+    "fma": {"dfma": 1},
+    "div": {"dfma": 7, "dmul": 1, **_MUFU},
+    "rcp": {"dfma": 6, **_MUFU},
+    "sqrt": {"dfma": 5, "dmul": 3, **_MUFU},
+    "rsqrt": {"dfma": 4, "dmul": 2, **_MUFU},
+    "exp": {"dfma": 14, "dmul": 1, "dadd": 1},
+    "exp2": {"dfma": 14, "dmul": 1, "dadd": 1},
+    "expm1": {"dfma": 15, "dmul": 1, "dadd": 2},
+    "log": {"dfma": 19, "dmul": 2, "dadd": 3, **_MUFU},
+    "log2": {"dfma": 19, "dmul": 3, "dadd": 3, **_MUFU},
+    "log10": {"dfma": 19, "dmul": 3, "dadd": 3, **_MUFU},
+    "log1p": {"dfma": 19, "dmul": 2, "dadd": 4, **_MUFU},
+    "sin": {"dfma": 12, "dmul": 2},
+    "cos": {"dfma": 12, "dmul": 2},
+    "tan": {"dfma": 21, "dmul": 2, **_MUFU},
+    "tanh": {"dfma": 22, "dmul": 2, "dadd": 2, **_MUFU},
+    "pow": {"dfma": 40, "dmul": 5, "dadd": 12, **_MUFU},
+    "fmod": {"dfma": 8, "dmul": 1, **_MUFU},
+    "atan2": {"dfma": 28, "dmul": 2, "dadd": 1, **_MUFU},
+    "erf": {"dfma": 24, "dmul": 1, "dadd": 1, **_MUFU},
+}
+"""A float64 MUFU (RCP64H, RSQ64H) gives the first 20 bits, Newton steps in DFMA the rest."""
+
+_FLOAT_ANY: dict[str, dict[str, int]] = {
+    "neg": _NOTHING,
+    "abs": _NOTHING,
+    "mov": _NOTHING,
+    "min": _INTEGER,
+    "max": _INTEGER,
+    "copysign": _INTEGER,
+    "floor": _ROUND,
+    "ceil": _ROUND,
+    "trunc": _ROUND,
+    "rint": _ROUND,
+}
+"""A sign is part of the instruction that reads it; min and max run on the integer pipe; rounding to a whole number is FRND, on XU."""
+
+
+def _alu(instr: ir.Alu) -> Mapping[str, int]:
+    """Return the counts of an Alu operation."""
+    if instr.type == "pred" or instr.op == "mov":
+        return _NOTHING
+    if instr.type not in FLOATS:
+        return _INTEGER
+    return _FLOAT_ANY.get(instr.op) or (_F32 if instr.type == "f32" else _F64).get(instr.op, _NOTHING)
+
+
+def _cvt(instr: ir.Cvt) -> Mapping[str, int]:
+    """Return the counts of a conversion: between a float and anything else but a predicate it runs on XU (I2F, F2I, F2F)."""
+    kinds = {instr.to_type, instr.from_type}
+    return _ROUND if kinds & set(FLOATS) and "pred" not in kinds else _INTEGER
+
+
+def machine_counts(instr: ir.Instr) -> dict[str, int]:
+    """Return what one execution of an instruction adds to each of KEYS (those that it adds to)."""
+    if isinstance(instr, ir.Alu):
+        return {} if instr.tag == PREDICATED else dict(_alu(instr))
+    if isinstance(instr, ir.Cvt):
+        return dict(_cvt(instr))
+    return dict(_INTEGER) if isinstance(instr, ir.Setp | ir.Selp) else {}
+
+
+def block_counts(block: ir.Block) -> dict[str, int]:
+    """Return the sum of `machine_counts` over a basic block, with every key."""
+    total = dict.fromkeys(KEYS, 0)
+    for instr in block.instrs:
+        for key, n in machine_counts(instr).items():
+            total[key] += n
+    return total

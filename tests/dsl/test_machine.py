@@ -1,0 +1,88 @@
+"""Check the table of machine counts against the formulas that a card showed."""
+
+import pytest
+
+from dsl import ir
+from dsl.machine import KEYS, block_counts, machine_counts
+
+LOC = ir.Loc("k.py", 1)
+
+
+def alu(op: str, type_: str = "f32", tag: str = "") -> ir.Alu:
+    return ir.Alu(op, type_, ir.Reg(0, type_), (ir.Imm(1), ir.Imm(1), ir.Imm(1)), LOC, tag)
+
+
+def total(*instrs: ir.Instr) -> dict[str, int]:
+    return block_counts(ir.Block(list(instrs), ir.Ret(LOC)))
+
+
+def exponential() -> list[ir.Instr]:
+    """Return the operations that math.exp of float32 is made of on the card."""
+    return [alu("fma_sat"), alu("fma_rm"), alu("add"), alu("neg"), alu("fma"), alu("fma"), alu("ex2"), alu("mul")]
+
+
+@pytest.mark.parametrize("p, d, n", [(1, 0, 0), (0, 1, 1), (7, 64, 3)])
+def test_flash_row_counts_are_the_measured_formula(p: int, d: int, n: int) -> None:
+    """Fact 11: FFMA = 2pd + 9p + 5Nd + 11N, FMUL = pd + 3p + N, FADD = 4p + 2N."""
+    pair = [alu("fma")] * d + [alu("mul"), alu("max")]
+    pair += [alu("sub"), *exponential(), alu("sub"), *exponential(), alu("fma")] + [alu("mul"), alu("fma")] * d
+    row = [alu("div")] * d + [alu("log"), alu("add")]
+    got = total(*pair * p, *row * n)
+    assert got["ffma"] == 2 * p * d + 9 * p + 5 * n * d + 11 * n
+    assert got["fmul"] == p * d + 3 * p + n
+    assert got["fadd"] == 4 * p + 2 * n
+
+
+def test_exp_as_one_operation_counts_the_same_as_its_parts() -> None:
+    assert total(alu("exp")) == total(*exponential())
+    assert total(alu("exp"))["ffma"] == 4
+
+
+def test_division_counts_5_ffma_and_a_mufu_but_no_fmul() -> None:
+    assert machine_counts(alu("div")) == {"ffma": 5, "mufu": 1, "xu": 1}
+
+
+def test_float64_counts_as_d_operations_and_not_as_f_operations() -> None:
+    got = total(alu("add", "f64"), alu("mul", "f64"), alu("fma", "f64"))
+    assert (got["dadd"], got["dmul"], got["dfma"]) == (1, 1, 1)
+    assert (got["fadd"], got["fmul"], got["ffma"]) == (0, 0, 0)
+
+
+def test_a_predicated_operation_counts_nothing() -> None:
+    assert machine_counts(alu("mul", tag="predicated")) == {}
+    assert machine_counts(alu("mul")) == {"fmul": 1}
+
+
+@pytest.mark.parametrize("op", ["neg", "abs", "mov"])
+def test_signs_and_moves_of_floats_count_nothing(op: str) -> None:
+    assert machine_counts(alu(op)) == {} and machine_counts(alu(op, "f64")) == {}
+
+
+def test_integer_comparison_selection_and_conversion_count_as_integer() -> None:
+    r, p = ir.Reg(0, "s32"), ir.Reg(1, "pred")
+    assert machine_counts(alu("add", "s64")) == {"integer": 1}
+    assert machine_counts(ir.Setp("lt", "f32", p, ir.Imm(1), ir.Imm(2), LOC)) == {"integer": 1}
+    assert machine_counts(ir.Selp("s32", r, r, r, p, LOC)) == {"integer": 1}
+    assert machine_counts(ir.Cvt(r, "s64", r, "s32", LOC)) == {"integer": 1}
+    assert machine_counts(alu("max")) == {"integer": 1}
+
+
+def test_a_conversion_between_float_and_integer_uses_xu_and_one_from_a_predicate_does_not() -> None:
+    f, r, p = ir.Reg(0, "f32"), ir.Reg(1, "s32"), ir.Reg(2, "pred")
+    assert machine_counts(ir.Cvt(f, "f32", r, "s32", LOC)) == {"integer": 1, "xu": 1}
+    assert machine_counts(ir.Cvt(r, "s32", f, "f32", LOC)) == {"integer": 1, "xu": 1}
+    assert machine_counts(ir.Cvt(f, "f32", p, "pred", LOC)) == {"integer": 1}
+
+
+def test_memory_checks_and_special_registers_count_no_arithmetic() -> None:
+    r = ir.Reg(0, "s64")
+    for instr in (ir.Chk(r, r, r, "a", 0, LOC), ir.Sreg(ir.Reg(1, "s32"), "tid.x", LOC), ir.Ld("global", "f32", ir.Reg(2, "f32"), r, "a", LOC),
+                  alu("and", "pred"), alu("mov", "s32")):
+        assert machine_counts(instr) == {}
+
+
+@pytest.mark.parametrize("type_", ["f32", "f64"])
+@pytest.mark.parametrize("op", ["div", "sqrt", "rsqrt", "rcp", *ir.MATH_CALLS])
+def test_every_library_call_counts_something_known(op: str, type_: str) -> None:
+    counts = machine_counts(alu(op, type_))
+    assert counts and set(counts) <= set(KEYS)
