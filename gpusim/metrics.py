@@ -67,7 +67,7 @@ def find(name: str) -> Metric:
         raise UnknownName(f"metric {name!r} needs a rollup: {', '.join(short)}.")
     near = difflib.get_close_matches(name, _BY_NAME, n=3, cutoff=0.5)
     hint = f" The nearest are {', '.join(near)}." if near else ""
-    raise UnknownName(f"unknown metric {name!r}.{hint} `explain` with no name lists all {len(METRICS)}.")
+    raise UnknownName(f"unknown metric {name!r}.{hint}")
 
 
 def select(names: Iterable[str]) -> tuple[Metric, ...]:
@@ -104,3 +104,11 @@ def kind(launch: Launch, metric: Metric) -> str:
     if metric.from_registers and launch.registers.source == "estimated":
         return MODELLED
     return metric.kind
+
+
+def explain(name: str) -> str:
+    """Return the explanation of one metric as text (see explain.py); raise UnknownName with the nearest
+    names."""
+    from gpusim import explain as texts
+
+    return texts.explain(name)

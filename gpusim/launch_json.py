@@ -1,0 +1,141 @@
+"""JSON of launches, written and read back, so that `compare` can put two of them side by side later.
+
+One object: {"format": "gpusim-launches", "version": 1, "launches": [...]}. A launch holds its shape, the GPU
+with all its values and their fingerprint, the counters, and every metric with value, unit and kind. Reading
+rebuilds Launch values; metrics are then computed again from the counters, so the "metrics" part is for other
+readers. NaN and infinities are the strings "nan", "inf", "-inf": JSON has no such numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from typing import Any
+
+from gpusim.arch import ARCHES, Arch
+from gpusim.counters import Counters
+from gpusim.errors import BadOption
+from gpusim.launch import Check, Launch, Registers
+from gpusim.metrics import METRICS, kind
+from gpusim.occupancy import Occupancy
+
+FORMAT, VERSION = "gpusim-launches", 1
+PLAIN = (
+    "kernel", "static_shared_bytes", "dynamic_shared_bytes", "l2", "engine", "counts_only", "quantum_records")
+"""Fields of Launch that JSON holds as they are."""
+
+
+def dump(launches: Sequence[Launch]) -> str:
+    """Return launches as JSON text, with a newline at its end."""
+    whole = {"format": FORMAT, "version": VERSION, "launches": [to_dict(launch) for launch in launches]}
+    return json.dumps(whole, indent=1, allow_nan=False) + "\n"
+
+
+def to_dict(launch: Launch) -> dict[str, Any]:
+    """Return one launch as dictionaries, lists, strings and numbers."""
+    made: dict[str, Any] = {name: getattr(launch, name) for name in PLAIN}
+    made |= {
+        "grid": list(launch.grid),
+        "block": list(launch.block),
+        "arch": {"fingerprint": launch.arch.fingerprint(), **launch.arch.values()},
+        "registers": asdict(launch.registers),
+        "shared_buffers": [list(buffer) for buffer in launch.shared_buffers],
+        "occupancy": asdict(launch.occupancy),
+        "counters": asdict(launch.counters),
+        "closed_form": dict(launch.closed_form),
+        "checks": [asdict(check) for check in launch.checks],
+        "notes": list(launch.notes),
+        "options": launch.options,
+        "metrics": _metrics(launch),
+    }
+    return {key: _plain(value) for key, value in made.items()}
+
+
+def _metrics(launch: Launch) -> dict[str, Any]:
+    return {
+        m.name: {"value": m.formula(launch) if m.formula else None, "unit": m.unit, "kind": kind(launch, m)}
+        for m in METRICS
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON can hold: numpy scalars become numbers, tuples lists, infinities and NaN strings,
+    the rest its text."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+        value = value.item()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
+
+
+def load(text: str, name: str = "the text") -> list[Launch]:
+    """Return the launches of a JSON text; raise BadOption, with `name`, where it is not ours, of another
+    version, or damaged."""
+    try:
+        whole = json.loads(text)
+    except ValueError as error:
+        raise BadOption(
+            f"{name} is not JSON: {error}. Make it with `simulate ... --format json --out FILE`.") from None
+    if not isinstance(whole, dict) or whole.get("format") != FORMAT:
+        raise BadOption(
+            f"{name} is JSON, but not of this simulator. Make it with `simulate ... --format json --out "
+            "FILE`.")
+    if whole.get("version") != VERSION:
+        raise BadOption(
+            f"{name} has version {whole.get('version')!r} of the format; this program reads {VERSION}. Make "
+            "it again.")
+    try:
+        return [from_dict(item) for item in whole["launches"]]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadOption(f"{name} is damaged: {type(error).__name__}: {error}. Make it again.") from None
+
+
+def from_dict(item: dict[str, Any]) -> Launch:
+    """Return the launch that `to_dict` described; raise KeyError, TypeError or ValueError where something
+    is missing or wrong."""
+    return Launch(
+        **{name: item[name] for name in PLAIN}, grid=_triple(item["grid"]), block=_triple(item["block"]),
+        arch=_arch(item["arch"]), registers=Registers(**item["registers"]),
+        shared_buffers=tuple((str(name), int(size)) for name, size in item["shared_buffers"]),
+        occupancy=_occupancy(item["occupancy"]), counters=_counters(item["counters"]),
+        closed_form={str(path): int(expected) for path, expected in item["closed_form"].items()},
+        checks=tuple(Check(c["output"], float(c["error"]), float(c["tolerance"])) for c in item["checks"]),
+        notes=tuple(item["notes"]), options=dict(item["options"]))
+
+
+def _triple(extents: list[int]) -> tuple[int, int, int]:
+    x, y, z = extents
+    return int(x), int(y), int(z)
+
+
+def _arch(item: dict[str, Any]) -> Arch:
+    """Return the Arch as it was then; its sources are today's where the GPU is still known."""
+    values = {key: tuple(v) if isinstance(v, list) else v for key, v in item.items() if key != "fingerprint"}
+    known = ARCHES.get(str(values["name"]))
+    arch = Arch(**values, sources=known.sources if known else {})
+    if arch.fingerprint() != item["fingerprint"]:
+        raise ValueError(f"the values of GPU {arch.name} do not have the fingerprint {item['fingerprint']}")
+    return arch
+
+
+def _occupancy(item: dict[str, Any]) -> Occupancy:
+    return Occupancy(**{**item, "limiters": tuple(item["limiters"])})
+
+
+def _counters(item: dict[str, Any]) -> Counters:
+    """Return the counters; every field must be there, as one that is missing is not 0."""
+    made = Counters.zero()
+    for f in fields(Counters):
+        part: Any = getattr(made, f.name)
+        given = item[f.name]
+        if isinstance(part, int):
+            setattr(made, f.name, int(given))
+        else:
+            setattr(made, f.name, type(part)(**{g.name: int(given[g.name]) for g in fields(part)}))
+    return made

@@ -1,0 +1,196 @@
+"""CSV as `ncu --csv --page raw` prints it, written and read: one parser for simulated and measured files.
+
+The shape: a row of names (eleven identity columns, then one a metric), a row of units, one row a launch,
+every cell quoted. Values are in base units; n/a stands for a value that is missing. What it leaves out: the
+other pages of ncu (details, source).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpusim.errors import BadOption
+from gpusim.launch import Launch
+from gpusim.metric import Metric, Value
+from gpusim.metrics import METRICS
+
+IDENTITY = (
+    "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size",
+    "Grid Size", "Device", "CC")
+MISSING = "n/a"
+
+Cell = int | float | str | None
+Row = dict[str, Cell]
+
+PREFIXES = {"K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
+"""ncu scales by thousands: 65,536 bytes are 65.54 Kbyte."""
+TIMES = {"n": 1, "u": 10**3, "m": 10**6, "": 10**9}
+"""To nanoseconds, ncu's base unit of time."""
+WORDS = frozenset(
+    {
+        "byte",
+        "hz",
+        "sector",
+        "request",
+        "inst",
+        "block",
+        "warp",
+        "thread",
+        "register",
+        "cycle",
+        "wavefront",
+        "SM",
+        "TPC",
+        "FLOP",
+        "pass",
+        "tag",
+        "bank",
+        "op",
+        "slot",
+        "node",
+        "page",
+        "cluster",
+        "context",
+        "stream",
+        "device",
+        "launch",
+        "event",
+        "count",
+    }
+)
+
+
+def raw_csv(launches: Sequence[Launch], metrics: Sequence[Metric] = METRICS) -> str:
+    """Return the launches as text in ncu's raw shape: row of names, row of units, one row a launch."""
+    out = io.StringIO()
+    writer = csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="\n")
+    writer.writerow([*IDENTITY, *(m.name for m in metrics)])
+    writer.writerow([*([""] * len(IDENTITY)), *(m.unit for m in metrics)])
+    for number, launch in enumerate(launches):
+        values = (m.formula(launch) if m.formula else None for m in metrics)
+        writer.writerow([*_identity(number, launch), *map(_text, values)])
+    return out.getvalue()
+
+
+def _identity(number: int, launch: Launch) -> list[str]:
+    """Return the identity cells; context 1 and stream 7 are what ncu shows for a program's default stream."""
+    return [
+        str(number),
+        "1",
+        "gpusim",
+        "localhost",
+        launch.kernel,
+        "1",
+        "7",
+        _dims(launch.block),
+        _dims(launch.grid),
+        "0",
+        launch.arch.compute_capability,
+    ]
+
+
+def _dims(extents: tuple[int, int, int]) -> str:
+    return f"({extents[0]}, {extents[1]}, {extents[2]})"
+
+
+def _text(value: Value) -> str:
+    return MISSING if value is None else repr(value)
+
+
+def read_raw(path: str | Path) -> list[Row]:
+    """Return one dict a launch, column -> value in base units (None for n/a, text for text); raise
+    BadOption for another shape."""
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadOption(f"cannot read {path}: {error}") from None
+    return parse_raw(text, str(path))
+
+
+def parse_raw(text: str, name: str = "the text") -> list[Row]:
+    """Return the launches of a text in ncu's raw shape; lines before the one that begins with "ID"
+    (program output) are skipped."""
+    lines = text.splitlines()
+    start = next((i for i, line in enumerate(lines) if line.startswith('"ID",')), None)
+    if start is None:
+        raise BadOption(
+            f'{name} has no line that begins with "ID": it is not what `ncu --csv --page raw` prints.')
+    rows = [row for row in csv.reader(lines[start:]) if row and not row[0].startswith("==")]
+    names = rows[0]
+    if "Metric Name" in names:
+        raise BadOption(f"{name} is ncu's details page, one row a metric; use `ncu --csv --page raw`.")
+    if len(rows) < 2 or any(len(row) != len(names) for row in rows):
+        raise BadOption(
+            f"{name} is cut off: each row needs {len(names)} cells, and there are a row of units and one row "
+            "a launch.")
+    scales = [_scale(unit, column, name) for unit, column in zip(rows[1], names, strict=True)]
+    return [_row(names, scales, row) for row in rows[2:]]
+
+
+def _row(names: list[str], scales: list[int | float], cells: list[str]) -> Row:
+    made: Row = {}
+    for column, scale, cell in zip(names, scales, cells, strict=True):
+        made[column] = _identity_value(column, cell) if column in IDENTITY else _value(cell, scale)
+    return made
+
+
+def _identity_value(column: str, cell: str) -> Cell:
+    return int(cell) if column in ("ID", "Process ID") and cell.isdigit() else cell
+
+
+def _value(cell: str, scale: int | float) -> Cell:
+    """Return a number in base units; text stays text, n/a and an empty cell are None."""
+    if cell in (MISSING, ""):
+        return None
+    number = parse_number(cell)
+    if number is None:
+        return cell
+    return number if scale == 1 else number * scale
+
+
+def parse_number(text: str) -> int | float | None:
+    """Return the number that ncu printed ("8,003,584", "37.06", or "9,00" in some locales), or None for
+    text."""
+    text = text.strip()
+    if re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d+)?", text):
+        text = text.replace(",", "")
+    elif re.fullmatch(r"-?\d+,\d+", text):
+        text = text.replace(",", ".")
+    if re.fullmatch(r"-?\d+", text):
+        return int(text)
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _scale(unit: str, column: str, name: str) -> int | float:
+    """Return the factor to base units: product of the numerator's words over those of the denominator."""
+    if unit in ("", "%"):
+        return 1
+    factors = [_word(word, denominator=i > 0) for i, word in enumerate(unit.split("/"))]
+    scale: int | float = 1
+    for i, factor in enumerate(factors):
+        if factor is None:
+            raise BadOption(
+                f"{name}: column {column} has the unknown unit {unit!r}; with `--print-units base` ncu "
+                "prints plain ones.")
+        scale = scale * factor if i == 0 else scale / factor
+    return int(scale) if scale == int(scale) else scale
+
+
+def _word(word: str, denominator: bool) -> int | float | None:
+    """Return the factor of one word: bytes and others with a prefix, times to nanoseconds (to seconds
+    where they divide)."""
+    time = re.fullmatch(r"([num]?)(s|second)", word)
+    if time:
+        return TIMES[time[1]] / 10**9 if denominator else TIMES[time[1]]
+    if word in WORDS:
+        return 1
+    if word[:1] in PREFIXES and word[1:] in WORDS:
+        return PREFIXES[word[0]]
+    return None
