@@ -216,9 +216,8 @@ def simulate(
     `simulate KERNEL --help` lists the options of that kernel too.
     """
     from dsl.launch import Device
-    from gpusim.formats import check_request, formatted
-
     from gpusim.arch import get_arch
+    from gpusim.formats import check_request, formatted
     from gpusim.launch import Registers
     from kernels_sim.run import failed, run_problem
 
@@ -302,10 +301,9 @@ def profile(
     out: str | None,
 ) -> int:
     """Run an unmodified numba.cuda SCRIPT with its ARGUMENTS and report every launch, as ncu does."""
-    from gpusim.formats import check_request, formatted
-
     import gpusim
     from dsl.target import run_script
+    from gpusim.formats import check_request, formatted
 
     names = check_request(form, metrics, section)
     check_writable(out)
@@ -334,24 +332,27 @@ def compare(baseline: str, other: str, metrics: str | None, every: bool, out: st
 
 
 @cli.command("list", cls=Command)
-def list_kernels() -> None:
+def list_kernels() -> int:
     """List the shipped kernels, each with its options and their defaults."""
     import kernels_sim
     from gpusim.table import paragraph
     from kernels_sim.options import summary
 
-    for spec in kernels_sim.specs():
+    specs, broken = kernels_sim.all_specs()
+    for spec in specs:
         click.echo(
             "\n".join([*paragraph(f"{spec.name}: {spec.summary}"), *paragraph(summary(spec), "    "), ""])
         )
+    for module, error in broken.items():
+        fail(f"kernels_sim/{module}.py does not load: {type(error).__name__}: {error}")
+    return 1 if broken else 0
 
 
 @cli.command(cls=Command)
 def gpus() -> None:
     """List the GPUs that can be simulated."""
-    from gpusim.formats import gpu_table
-
     from gpusim.arch import ARCHES
+    from gpusim.gpu_text import gpu_table
 
     click.echo(gpu_table(ARCHES.values()), nl=False)
 
@@ -364,20 +365,20 @@ def gpus() -> None:
 @gpu_option
 def occupancy(threads: int, regs: int, smem: int, gpu: str) -> None:
     """Say how many blocks share an SM, and what limits them."""
-    from gpusim.formats import occupancy_text
-
     from gpusim.arch import get_arch
+    from gpusim.gpu_text import occupancy_text
 
     click.echo(occupancy_text(get_arch(gpu), threads, regs, smem), nl=False)
 
 
 @cli.command(cls=Command)
-@click.argument("metric")
-def explain(metric: str) -> None:
-    """Say what a METRIC counts, its unit, and whether it is exact or modelled."""
-    from gpusim import metrics
+@click.argument("metric", required=False)
+def explain(metric: str | None) -> None:
+    """Say what a METRIC counts, its unit, and whether it is exact or modelled; without one, list them all."""
+    from gpusim.explain import explain as explained
+    from gpusim.explain import overview
 
-    click.echo(metrics.explain(metric))
+    click.echo(explained(metric) if metric else overview())
 
 
 def check_writable(out: str | None) -> None:

@@ -29,7 +29,12 @@ import numpy as np
 from gpusim.errors import BadOption, UnknownName, UserError
 from gpusim.memory import VirtualArray
 
-DTYPES = ("bool", "float32", "float64", *(f"{sign}int{bits}" for bits in (8, 16, 32, 64) for sign in ("", "u")))
+DTYPES = (
+    "bool",
+    "float32",
+    "float64",
+    *(f"{sign}int{bits}" for bits in (8, 16, 32, 64) for sign in ("", "u")),
+)
 NAMED = re.compile(r"^([A-Za-z_]\w*)=(.*)$", re.DOTALL)
 ARRAY = re.compile(r"^(\w+)\[([^\]]*)\](?:=(.+))?$", re.DOTALL)
 INTEGER = re.compile(r"^[+-]?(0[xX][0-9a-fA-F]+|0[bB][01]+|0|[1-9]\d*)$")

@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from gpusim import metrics
 from gpusim.advice import LIMITER_WORDS, Advice, advise
 from gpusim.counters import Arithmetic, Counters, Hierarchy, SharedCounts, SpaceCounts
 from gpusim.errors import UnknownName
 from gpusim.launch import Launch, counter
+from gpusim.metric import ratio
 from gpusim.occupancy import Occupancy
 from gpusim.scheduler import wave_statistics
 from gpusim.table import Cell, Table
@@ -53,11 +55,6 @@ def flops(arithmetic: Arithmetic) -> tuple[int, int]:
     for name, _, pipe, each in FLOP_CLASSES:
         total[pipe] += each * getattr(arithmetic, name)
     return total["fma"], total["fp64"]
-
-
-def ratio(part: float, whole: float, scale: float = 1.0) -> float | None:
-    """Return scale * part / whole; None (n/a) where there is nothing to divide by."""
-    return scale * part / whole if whole else None
 
 
 def launch_statistics(launch: Launch) -> Section:
@@ -269,14 +266,14 @@ def compute(launch: Launch) -> Section:
     table = Table(
         ("Class", "Pipe", "Thread Instructions", "FLOPs", "Source"), tuple(rows), "llrrl", ruled_rows=1
     )
-    metrics: list[Row] = [
+    summary: list[Row] = [
         ("FLOPs, 32 bit", "flop", single, EXACT),
         ("FLOPs, 64 bit", "flop", double, EXACT),
         ("Warp Instructions, Pipe XU", "inst", a.xu_warps, EXACT),
         ("Barriers Passed By Warps", "warp", launch.counters.barriers, EXACT),
         ("SM Busy", "%", None, NO_TIME),
     ]
-    return Section("ComputeWorkloadAnalysis", "Compute Workload Analysis", (metrics_table(metrics), table))
+    return Section("ComputeWorkloadAnalysis", "Compute Workload Analysis", (metrics_table(summary), table))
 
 
 def roofline(launch: Launch) -> Section:
@@ -387,23 +384,41 @@ SECTIONS: dict[str, tuple[str, Callable[[Launch], Section | None]]] = {
 def find_section(name: str) -> str:
     """Return the identifier of a section named by identifier or title, in any case.
 
-    Raise UnknownName with all of them.
+    ncu's other sections that have metrics here (SpeedOfLight, InstructionStats, ...) can be asked for too.
+    Raises UnknownName with all.
     """
     wanted = name.strip().lower()
-    for identifier, (title, _) in SECTIONS.items():
+    titles = {**{identifier: title for identifier, (title, _) in SECTIONS.items()}, **metrics.SECTIONS}
+    for identifier, title in titles.items():
         if wanted in (identifier.lower(), title.lower()):
             return identifier
-    listed = ", ".join(f"{identifier} ({title})" for identifier, (title, _) in SECTIONS.items())
+    listed = ", ".join(f"{identifier} ({title})" for identifier, title in titles.items())
     raise UnknownName(f"unknown section {name!r}; there are: {listed}")
+
+
+def metric_section(launch: Launch, identifier: str) -> Section:
+    """Return a section that is a plain list of its metrics, by label."""
+    rows: list[Row] = [
+        (m.label, m.unit, metrics.value(launch, m.name), metrics.kind(launch, m))
+        for m in metrics.in_section(identifier)
+    ]
+    return Section(identifier, metrics.SECTIONS[identifier], (metrics_table(rows),))
+
+
+def build(launch: Launch, identifier: str) -> Section | None:
+    """Return one section by its identifier; None where this launch has nothing to say in it."""
+    if identifier not in SECTIONS:
+        return metric_section(launch, identifier)
+    return SECTIONS[identifier][1](launch)
 
 
 def sections(launch: Launch, only: str | None = None) -> list[Section]:
     """Return the sections of a launch with their advice; `only` names one of them. Raises UnknownName."""
     wanted = [find_section(only)] if only else list(SECTIONS)
-    built = (SECTIONS[identifier][1](launch) for identifier in wanted)
     advice = advise(launch)
+    found = (build(launch, identifier) for identifier in wanted)
     return [
         replace(s, advice=tuple(a for a in advice if a.section == s.identifier))
-        for s in built
+        for s in found
         if s is not None
     ]

@@ -58,6 +58,19 @@ def specs() -> list[KernelSpec]:
     return sorted((spec for module in modules() for spec in specs_of(module)), key=lambda spec: spec.name)
 
 
+def all_specs() -> tuple[list[KernelSpec], dict[str, Exception]]:
+    """Return the kernels by name, and module -> error for files that do not load (a kernel one is writing).
+    """
+    found: list[KernelSpec] = []
+    broken: dict[str, Exception] = {}
+    for module in modules():
+        try:
+            found += specs_of(module)
+        except Exception as error:  # noqa: PERF203 - one bad file must not hide the others
+            broken[module] = error
+    return sorted(found, key=lambda spec: spec.name), broken
+
+
 def find(name: str) -> KernelSpec:
     """Return the kernel of a name; raise UnknownName with near names."""
     for module in _likely(name):

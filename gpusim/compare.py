@@ -1,0 +1,114 @@
+"""Compare simulated launches, metric by metric: a baseline A, B, the difference and the ratio.
+
+Launches are matched in order. Cold and warm caches are not comparable and refused; different GPUs, kernels or
+shapes get a note. What it leaves out: measured launches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from gpusim import launch_json, metrics
+from gpusim.errors import BadOption
+from gpusim.launch import Launch
+from gpusim.metric import Metric, Value, ratio
+from gpusim.report import header
+from gpusim.table import Cell, Table, paragraph, render
+
+HEADERS = ("Metric", "Unit", "A (baseline)", "B", "B - A", "B/A %", "Source")
+
+
+def comparison(baseline: str, other: str, chosen: Sequence[Metric] = (), every: bool = False) -> str:
+    """Return the comparison of two files as text.
+
+    See `compare_launches`. Raises BadOption for files that are no saved launches.
+    """
+    return compare_launches(_read(baseline), _read(other), chosen, every)
+
+
+def _read(path: str) -> list[Launch]:
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadOption(f"{path}: cannot be read: {error}") from None
+    try:
+        return list(launch_json.load(text))
+    except BadOption as error:
+        raise BadOption(f"{path}: {error}") from None
+
+
+def compare_launches(
+    a: Sequence[Launch], b: Sequence[Launch], chosen: Sequence[Metric] = (), every: bool = False
+) -> str:
+    """Return the comparison as text, a section for each pair of launches.
+
+    chosen: only these metrics, by ncu's names; else all that are not 0 or n/a on both sides, by label
+    (`every`: those too). Raises BadOption where one side has cold caches and the other warm ones, and where
+    there is nothing to compare.
+    """
+    if not a or not b:
+        raise BadOption("there is nothing to compare: a file holds no launch")
+    for one, two in zip(a, b, strict=False):
+        if one.l2 != two.l2:
+            raise BadOption(f"{one.kernel} started with {one.l2} caches in A and with {two.l2} ones in B: "
+                            "their traffic is not "
+                            "comparable; simulate both with the same --l2")
+    lines: list[str] = []
+    for one, two in zip(a, b, strict=False):
+        lines += [*pair_lines(one, two, chosen, every), ""]
+    if len(a) != len(b):
+        lines += paragraph(f"A has {len(a)} launches and B has {len(b)}; the last {abs(len(a) - len(b))} "
+                           "have no partner.", "WRN   ")
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def pair_lines(a: Launch, b: Launch, chosen: Sequence[Metric] = (), every: bool = False) -> Iterator[str]:
+    """Yield the lines of one pair: both headers, notes on what differs, a table for each section."""
+    yield from (f"A: {header(a)}", f"B: {header(b)}")
+    for note in notes(a, b):
+        yield from paragraph(note, "WRN   ")
+    if chosen:
+        yield from render(Table(HEADERS, tuple(row(m, a, b, m.name) for m in chosen), "llrrrrl"))
+        return
+    for identifier, title in metrics.SECTIONS.items():
+        rows = tuple(
+            row(m, a, b, m.label)
+            for m in metrics.METRICS
+            if m.section == identifier and (every or _says_something(m, a, b))
+        )
+        if rows:
+            yield from ("", *render(Table(HEADERS, rows, "llrrrrl", f"Section: {title}")))
+
+
+def notes(a: Launch, b: Launch) -> Iterator[str]:
+    """Yield a sentence for each thing that makes two launches more than two versions of one."""
+    if a.arch.fingerprint() != b.arch.fingerprint():
+        names = f"{a.arch.title} and {b.arch.title}"
+        yield f"The GPUs differ ({names}): so do carve-outs, caches and occupancy, whatever the kernels do."
+    if a.registers.source != b.registers.source:
+        sources = f"{a.registers.source} in A and {b.registers.source} in B"
+        yield f"Registers are {sources}; the two occupancies are not equally sure."
+    if a.quantum_records != b.quantum_records:
+        quanta = f"{a.quantum_records} records in A and {b.quantum_records} in B"
+        yield f"The replay quantum is {quanta}; hits and DRAM bytes depend on it."
+
+
+def _says_something(metric: Metric, a: Launch, b: Launch) -> bool:
+    return any(metrics.value(launch, metric.name) not in (None, 0) for launch in (a, b))
+
+
+def row(metric: Metric, a: Launch, b: Launch, name: str) -> tuple[Cell, ...]:
+    """Return one row: name, unit, A, B, B - A, 100 B / A, and how sure the less sure of the two is."""
+    one, two = metrics.value(a, metric.name), metrics.value(b, metric.name)
+    kinds = {metrics.kind(launch, metric) for launch in (a, b)}
+    sure = metrics.MODELLED if metrics.MODELLED in kinds else metrics.kind(a, metric)
+    return (name, metric.unit, one, two, _difference(one, two), _percent(one, two), sure)
+
+
+def _difference(a: Value, b: Value) -> Value:
+    return None if a is None or b is None else b - a
+
+
+def _percent(a: Value, b: Value) -> Value:
+    return None if a is None or b is None else ratio(b, a, 100)
