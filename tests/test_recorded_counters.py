@@ -1,0 +1,121 @@
+"""What one H200 counted for the shipped kernels' algorithms, against closed forms and recorded registers.
+
+The rows of tests/data/h200_counters.csv are launches of numba.cuda kernels under ncu. Requests, sectors, FLOPs
+and launch figures must be equal; shared wavefronts may lie up to 6.5 % above, which is the card's arbitration.
+No simulation runs here: tests/test_formulas_match_simulation.py ties the closed forms to the simulator.
+"""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from kernels_sim import find
+from kernels_sim.problem import Data, Step
+
+RECORDED = Path(__file__).parent / "data" / "h200_counters.csv"
+ROWS = {
+    "vec_add n=1000003": ("vec_add", {"n": 1_000_003}),
+    "vec_add n=67108864": ("vec_add", {"n": 1 << 26}),
+    "strided_copy n=1048576 stride=1": ("strided_copy", {"n": 1 << 20, "stride": 1}),
+    "strided_copy n=1048576 stride=4": ("strided_copy", {"n": 1 << 20, "stride": 4}),
+    "strided_copy n=1048576 stride=32": ("strided_copy", {"n": 1 << 20, "stride": 32}),
+    "offset_copy n=1048576 off=1": ("offset_copy", {"n": 1 << 20, "offset": 1}),
+    "offset_copy n=1048576 off=8": ("offset_copy", {"n": 1 << 20, "offset": 8}),
+    "transpose_naive 2048x2048": ("transpose", {"rows": 2048, "cols": 2048, "variant": "naive"}),
+    "transpose_tile 2048x2048": ("transpose", {"rows": 2048, "cols": 2048, "variant": "tiled"}),
+    "transpose_pad 2048x2048": ("transpose", {"rows": 2048, "cols": 2048, "variant": "padded"}),
+    "block_reduce n=1000003": ("block_reduce", {"n": 1_000_003}),
+    "hist_global n=1048576 uniform": ("histogram", {"n": 1 << 20, "bins": 256, "variant": "global"}),
+    "hist_shared n=1048576 uniform": ("histogram", {"n": 1 << 20, "bins": 256, "variant": "shared"}),
+    "matmul_tile n=512": ("matmul_tiled", {"N": 512}),
+    "softmax_row 1024x1024": ("softmax_rows", {"rows": 1024, "cols": 1024}),
+}
+T, INST, OP = "l1tex__t_", "pipe_lsu_mem_global_op_", "smsp__sass_thread_inst_executed_op_"
+EQUAL = {
+    "global_load.requests": f"{T}requests_{INST}ld.sum",
+    "global_load.sectors": f"{T}sectors_{INST}ld.sum",
+    "global_store.requests": f"{T}requests_{INST}st.sum",
+    "global_store.sectors": f"{T}sectors_{INST}st.sum",
+    "global_red.requests": f"{T}requests_{INST}red.sum",
+    "global_red.sectors": f"{T}sectors_{INST}red.sum",
+    "arithmetic.ffma": f"{OP}ffma_pred_on.sum",
+    "arithmetic.fmul": f"{OP}fmul_pred_on.sum",
+    "arithmetic.fadd": f"{OP}fadd_pred_on.sum",
+}
+WAVEFRONTS = {
+    "shared_load.wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
+    "shared_store.wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
+}
+ARBITRATION = 0.065
+"""The share that the card adds to the wavefronts of addresses; the most here is 6.2 %, the stores of matmul_tile."""
+DRAWN = "hist_global n=1048576 uniform"
+"""Its RED sectors depend on the numbers drawn, which were not recorded."""
+
+
+def rows() -> dict[str, dict[str, str]]:
+    """Return the recorded launches by case."""
+    with RECORDED.open(newline="") as file:
+        return {row["case"]: row for row in csv.DictReader(file)}
+
+
+def step_of(case: str) -> Step:
+    """Return the one launch of a case, without storage."""
+    name, options = ROWS[case]
+    spec = find(name)
+    (step,) = spec.build(spec.options(**options), Data(virtual=True)).steps
+    return step
+
+
+def dims(row: dict[str, str], what: str) -> tuple[int, int, int]:
+    """Return the x, y, z of the recorded grid or block."""
+    return tuple(int(row[f"launch__{what}_dim_{axis}"]) for axis in "xyz")
+
+
+def padded(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a grid or block with all three dimensions."""
+    return (*shape, 1, 1)[:3]
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_requests_sectors_and_flops_are_what_the_card_counted(case):
+    form, row = step_of(case).closed_form, rows()[case]
+    known = {path: metric for path, metric in EQUAL.items() if path in form}
+    assert {p: form[p] for p in known} == {p: int(float(row[m])) for p, m in known.items()}
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_what_a_closed_form_does_not_name_the_card_did_not_count(case):
+    form, row = step_of(case).closed_form, rows()[case]
+    unnamed = [path for path in EQUAL if path not in form and (case, path) != (DRAWN, "global_red.sectors")]
+    assert [path for path in unnamed if float(row[EQUAL[path]])] == []
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_shared_wavefronts_are_equal_or_a_little_below_the_card(case):
+    form, row = step_of(case).closed_form, rows()[case]
+    for path, metric in WAVEFRONTS.items():
+        ours, card = form.get(path, 0), float(row[metric])
+        assert ours <= card <= ours * (1 + ARBITRATION), path
+
+
+def test_shared_loads_of_matmul_are_merged_as_the_compiler_does():
+    form, row = step_of("matmul_tile n=512").closed_form, rows()["matmul_tile n=512"]
+    assert form["shared_load.requests"] == int(row["smsp__inst_executed_op_shared_ld.sum"]) == 5_242_880
+
+
+def test_red_sectors_of_uniform_numbers_are_2_percent_below_the_card_at_most():
+    spec = find("histogram")
+    form = spec.build(spec.options(variant="global"), Data(seed=0)).steps[0].closed_form
+    card = int(rows()[DRAWN][EQUAL["global_red.sectors"]])
+    assert 0.98 * card < form["global_red.sectors"] <= card
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_the_launch_has_the_card_s_shape_and_registers(case):
+    step, row = step_of(case), rows()[case]
+    assert padded(step.grid) == dims(row, "grid")
+    assert padded(step.block) == dims(row, "block")
+    assert step.registers == int(row["launch__registers_per_thread"])
