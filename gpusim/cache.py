@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpusim.runtime import jit, popcount
+from gpusim.runtime import jit_inlined, popcount
 from gpusim.trace import LINE_BYTES
 
 MAX_WAYS = 16
@@ -26,7 +26,7 @@ VALID, DIRTY, ORDER, DIRTY_LINES = (np.uint64(i) for i in range(WORDS))
 ONES = np.uint64(0x1111111111111111)
 EIGHTS = np.uint64(0x8888888888888888)
 NIBBLE = np.uint64(15)
-U0, U1, U3, U4 = np.uint64(0), np.uint64(1), np.uint64(3), np.uint64(4)
+U0, U1, U3, U4 = (np.uint64(i) for i in (0, 1, 3, 4))
 
 
 class Cache(NamedTuple):
@@ -66,7 +66,15 @@ def flush(cache: Cache) -> int:
     return sectors
 
 
-@jit
+@jit_inlined
+def _mixed(x: np.uint64) -> np.uint64:
+    """Return 32 well mixed bits of x; two rounds, as after one multiplication evenly spaced lines still met in few sets."""
+    x *= np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ x >> np.uint64(32)) * np.uint64(0xD6E8FEB86659FD93)
+    return x >> np.uint64(32)
+
+
+@jit_inlined
 def row_of(unit: int, key: int, sets: int) -> np.uint64:
     """Return the row of a line number (or another running number) in one unit.
 
@@ -74,14 +82,14 @@ def row_of(unit: int, key: int, sets: int) -> np.uint64:
     hashed set, as with plain modulo lines that are a multiple of `sets` apart would all meet in one set. 0 <= key < 2**31.
     """
     run = np.uint64(np.uint32(key) // np.uint32(sets))
-    start = ((run * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(32)) * np.uint64(sets)) >> np.uint64(32)
+    start = (_mixed(run) * np.uint64(sets)) >> np.uint64(32)
     index = np.uint64(key) - run * np.uint64(sets) + start
     if index >= np.uint64(sets):
         index -= np.uint64(sets)
     return np.uint64(unit * sets) + index
 
 
-@jit
+@jit_inlined
 def find(cache: Cache, row: np.uint64, line: int) -> int:
     """Return the way of a row that holds a line, -1 for none."""
     base = row * np.uint64(MAX_WAYS)
@@ -95,7 +103,7 @@ def find(cache: Cache, row: np.uint64, line: int) -> int:
     return np.int64(way)
 
 
-@jit
+@jit_inlined
 def touch(cache: Cache, row: np.uint64, way: int) -> None:
     """Make a way the one used last.
 
@@ -110,7 +118,7 @@ def touch(cache: Cache, row: np.uint64, way: int) -> None:
     cache.words[at] = order & ~(below << U4 | NIBBLE) | moved
 
 
-@jit
+@jit_inlined
 def allocate(cache: Cache, row: np.uint64, line: int) -> int:
     """Give a line the least recently used way of a row, all sectors invalid; return the way | dirty sectors written back << 8."""
     at = row * np.uint64(WORDS)
@@ -126,7 +134,7 @@ def allocate(cache: Cache, row: np.uint64, line: int) -> int:
     return np.int64(way) | written << 8
 
 
-@jit
+@jit_inlined
 def load(cache: Cache, row: np.uint64, line: int, mask: int, pairs: np.uint64) -> int:
     """Read sectors of a line, which are all valid afterwards; return missing | fetched << 4 | sectors written back << 8.
 
@@ -147,7 +155,7 @@ def load(cache: Cache, row: np.uint64, line: int, mask: int, pairs: np.uint64) -
     return np.int64(missing | fetched << U4) | written << 8
 
 
-@jit
+@jit_inlined
 def clean_oldest(cache: Cache, row: np.uint64) -> int:
     """Write back the least recently used dirty line of a row, which stays valid; return the sectors written."""
     at = row * np.uint64(WORDS)
@@ -162,7 +170,7 @@ def clean_oldest(cache: Cache, row: np.uint64) -> int:
     return 0
 
 
-@jit
+@jit_inlined
 def store(cache: Cache, row: np.uint64, line: int, mask: int, max_dirty_lines: int) -> int:
     """Write sectors of a line without fetching; return the sectors written back.
 
@@ -187,7 +195,7 @@ def store(cache: Cache, row: np.uint64, line: int, mask: int, max_dirty_lines: i
     return written
 
 
-@jit
+@jit_inlined
 def drop(cache: Cache, row: np.uint64, line: int, mask: int) -> None:
     """Make sectors of a line invalid where it is held; for clean copies only, nothing is written back."""
     way = find(cache, row, line)

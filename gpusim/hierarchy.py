@@ -17,7 +17,7 @@ from gpusim.arch import Arch
 from gpusim.cache import Cache, clear, dirty_sectors, drop, fetch_table, load, new_cache, row_of
 from gpusim.counters import Hierarchy
 from gpusim.l2 import COUNTS, L1_LOAD_HITS, L1_LOAD_MISSES, L2, l2_atomic, l2_load, l2_store
-from gpusim.runtime import jit, popcount
+from gpusim.runtime import jit, jit_inlined, popcount
 from gpusim.trace import KIND_SHIFT, LINE_BYTES, LINE_SHIFT, SECTOR_BYTES, Kind
 
 LOAD, STORE, RED, ATOM = int(Kind.LOAD), int(Kind.STORE), int(Kind.RED), int(Kind.ATOM)
@@ -25,7 +25,7 @@ LOCAL_LOAD, FIRST_MARK = int(Kind.LOCAL_LOAD), int(Kind.WARP)
 ONE_SECTOR = fetch_table(1)
 
 
-@jit
+@jit_inlined
 def _load(l1: Cache, l2: L2, counts: np.ndarray, sm: int, line: int, mask: int) -> None:
     """Read sectors of a line through the L1 of an SM."""
     missing = load(l1, row_of(sm, line, l1.sets), line, mask, ONE_SECTOR) & 15
@@ -36,7 +36,7 @@ def _load(l1: Cache, l2: L2, counts: np.ndarray, sm: int, line: int, mask: int) 
         l2_load(l2, counts, sm, line, missing)
 
 
-@jit
+@jit_inlined
 def _access(l1: Cache, l2: L2, counts: np.ndarray, sm: int, record: np.uint64) -> None:
     """Replay one record that is a request."""
     mask = np.int64(record & np.uint64(15))
@@ -51,7 +51,7 @@ def _access(l1: Cache, l2: L2, counts: np.ndarray, sm: int, record: np.uint64) -
         l2_store(l2, counts, sm, line, mask)
 
 
-@jit
+@jit_inlined
 def _turn(l1: Cache, l2: L2, counts: np.ndarray, sm: int, records: np.ndarray, at: int, end: int, quantum: int) -> int:
     """Replay up to `quantum` requests of one block, from `at`; return where it stopped. Marks do not count."""
     left = quantum

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpusim.cache import Cache, drop, load, row_of, store
-from gpusim.runtime import jit, popcount
+from gpusim.runtime import jit_inlined, popcount
 from gpusim.trace import SECTOR_BYTES
 
 CHUNK_SHIFT = 5
@@ -50,19 +50,19 @@ class L2(NamedTuple):
     max_dirty_lines: int
 
 
-@jit
+@jit_inlined
 def partition_of_sm(l2: L2, sm: int) -> int:
     """Return the partition that an SM asks first."""
     return sm // SM_GROUP % l2.partitions
 
 
-@jit
+@jit_inlined
 def home_of(l2: L2, line: int) -> int:
     """Return the partition that a line belongs to."""
     return (popcount(np.uint32(line >> CHUNK_SHIFT)) & 1) * (l2.partitions - 1)
 
 
-@jit
+@jit_inlined
 def l2_row(l2: L2, unit: int, line: int) -> np.uint64:
     """Return the row of a line in a partition; the two chunks of a pair have the same rows, one at home and one as copies."""
     offset = line & ((1 << CHUNK_SHIFT) - 1)
@@ -70,7 +70,7 @@ def l2_row(l2: L2, unit: int, line: int) -> np.uint64:
     return row_of(unit, key, l2.cache.sets)
 
 
-@jit
+@jit_inlined
 def _home_fetch(l2: L2, counts: np.ndarray, home: int, line: int, mask: int) -> int:
     """Read sectors at a line's home, from DRAM where they are absent; return missing | fetched << 4."""
     got = load(l2.cache, l2_row(l2, home, line), line, mask, l2.granule)
@@ -81,7 +81,7 @@ def _home_fetch(l2: L2, counts: np.ndarray, home: int, line: int, mask: int) -> 
     return got
 
 
-@jit
+@jit_inlined
 def l2_load(l2: L2, counts: np.ndarray, sm: int, line: int, mask: int) -> None:
     """Read sectors of a line for an SM."""
     own, home = partition_of_sm(l2, sm), home_of(l2, line)
@@ -101,7 +101,7 @@ def l2_load(l2: L2, counts: np.ndarray, sm: int, line: int, mask: int) -> None:
     counts[L2_PROMOTED] += popcount(np.uint64(got >> 4 & 15)) - missing
 
 
-@jit
+@jit_inlined
 def l2_store(l2: L2, counts: np.ndarray, sm: int, line: int, mask: int) -> None:
     """Write sectors of a line for an SM."""
     own, home = partition_of_sm(l2, sm), home_of(l2, line)
@@ -117,7 +117,7 @@ def l2_store(l2: L2, counts: np.ndarray, sm: int, line: int, mask: int) -> None:
     counts[DRAM_WRITE_BYTES] += SECTOR_BYTES * written
 
 
-@jit
+@jit_inlined
 def l2_atomic(l2: L2, counts: np.ndarray, sm: int, line: int, mask: int, returns: bool) -> None:
     """Do a RED (or, where the old value returns, an ATOM) on sectors of a line, at its home."""
     home = home_of(l2, line)
