@@ -28,7 +28,7 @@ LIMITER_WORDS = {
     "registers": "registers",
     "shared_mem": "shared memory",
     "warps": "warps",
-    "blocks": "the number of blocks an SM holds",
+    "blocks": "blocks per SM",
 }
 """What each value of Occupancy.limiter is called in a sentence."""
 

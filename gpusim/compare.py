@@ -31,11 +31,8 @@ def _read(path: str) -> list[Launch]:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise BadOption(f"{path}: cannot be read: {error}") from None
-    try:
-        return list(launch_json.load(text))
-    except BadOption as error:
-        raise BadOption(f"{path}: {error}") from None
+        raise BadOption(f"cannot read {path}: {error}") from None
+    return launch_json.load(text, path)
 
 
 def compare_launches(

@@ -56,7 +56,7 @@ def formatted(
     if form == "ncu-csv":
         from gpusim import ncu_csv
 
-        return ncu_csv.dump(launches, chosen or metrics.METRICS)
+        return ncu_csv.raw_csv(launches, chosen or metrics.METRICS)
     from gpusim import report
 
     return (

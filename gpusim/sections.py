@@ -201,7 +201,8 @@ def _l2_rows(h: Hierarchy) -> tuple[tuple[Cell, ...], ...]:
              ("L1-L2", "ATOM", h.l2_atom, ratio(h.l2_atom, h.l2_atom, 100), EXACT),
              ("L2-L2", "fabric read", h.l2_fabric_read, "", MODELLED),
              ("L2-L2", "fabric write", h.l2_fabric_write, "", MODELLED),
-             ("L2-L2", "fabric RED", h.l2_fabric_red, "", MODELLED))
+             ("L2-L2", "fabric RED", h.l2_fabric_red, "", MODELLED),
+             ("L2-L2", "fabric ATOM", h.l2_fabric_atom, "", MODELLED))
     return tuple((path, name, "", "", sectors, SECTOR_BYTES * sectors, rate, kind)
                  for path, name, sectors, rate, kind in kinds if sectors or name in ("read", "write"))
 
@@ -228,12 +229,12 @@ def shared_memory(counters: Counters) -> tuple[Table, ...]:
     )
     rows = tuple(_shared_row(name, c) for name, c in kinds if c.requests)
     headers = (
-        "Shared Memory",
+        "Shared",
         "Requests",
         "Bytes Asked",
         "Wavefronts",
         "Ideal",
-        "Bank Conflicts",
+        "Conflicts",
         "Per Request",
         "Source",
     )

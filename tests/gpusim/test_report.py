@@ -1,0 +1,246 @@
+"""The text report: synthetic launches with numbers that a reader can follow by hand."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+
+import pytest
+
+from gpusim import report, sections
+from gpusim.arch import get_arch
+from gpusim.counters import Counters, SharedCounts, SpaceCounts
+from gpusim.errors import UnknownName
+from gpusim.launch import Check, Launch, Registers
+from gpusim.occupancy import occupancy
+from gpusim.table import Table, number, paragraph, render
+
+Make = Callable[..., Launch]
+
+
+def row(text: str, label: str) -> list[str]:
+    """Return the words that follow a label on its line."""
+    found = [line for line in text.splitlines() if line.startswith(label)]
+    assert len(found) == 1, f"{label!r} stands on {len(found)} lines"
+    return found[0][len(label):].split()
+
+
+def test_the_header_is_ncus(make_launch: Make) -> None:
+    assert report.header(make_launch()) == "k (133, 1, 1)x(64, 1, 1), Device NVIDIA H200, CC 9.0"
+
+
+def test_all_sections_stand_in_the_report_in_order(make_launch: Make) -> None:
+    text = report.text([make_launch()])
+    titles = [line.removeprefix("Section: ") for line in text.splitlines() if line.startswith("Section: ")]
+    assert titles == [
+        "Launch Statistics", "Occupancy", "Memory Workload Analysis", "Compute Workload Analysis",
+        "GPU Speed Of Light Roofline Chart",
+    ]
+
+
+def test_each_value_has_its_unit_and_says_where_it_is_from(make_launch: Make) -> None:
+    text = report.text([make_launch()])
+    assert row(text, "Threads ") == ["thread", "8,512", "exact"]  # 133 * 64
+    assert row(text, "Registers Per Thread") == ["register/thread", "32", "given"]
+    assert row(text, "L1/TEX Hit Rate") == ["%", "50.00", "modelled"]  # 64 of 128
+    assert row(text, "L2 Hit Rate") == ["%", "75.00", "modelled"]  # 96 of 128
+    assert row(text, "Sectors Per Request, Global Loads") == ["sector", "4.00", "exact"]  # 128 / 32
+
+
+def test_stores_are_three_numbers(make_launch: Make) -> None:
+    text = report.text([make_launch()])
+    assert row(text, "Bytes Stored By Threads") == ["byte", "2,048", "exact"]
+    assert row(text, "Bytes Written Back To DRAM") == ["byte", "128", "modelled"]
+    assert row(text, "Bytes Dirty In L2 At The End") == ["byte", "1,920", "modelled"]
+
+
+def test_the_memory_table_has_a_row_for_each_kind_of_traffic(make_launch: Make) -> None:
+    text = report.text([make_launch()])
+    assert row(text, "SM-L1    global load") == ["32", "4,096", "128", "4,096", "50.00", "exact"]
+    assert row(text, "SM-L1    global store") == ["16", "2,048", "64", "2,048", "exact"]
+    # 96 hits, of them 64 stores: 32 of 64
+    assert row(text, "L1-L2    read") == ["64", "2,048", "50.00", "modelled"]
+    assert row(text, "L1-L2    write") == ["64", "2,048", "100.00", "exact"]
+    assert row(text, "L2-DRAM  read data") == ["32", "1,024", "modelled"]
+    assert row(text, "L2-DRAM  read code") == ["16", "512", "modelled"]
+    assert row(text, "L2-DRAM  write back") == ["4", "128", "modelled"]
+
+
+def test_traffic_that_does_not_occur_has_no_row(make_launch: Make) -> None:
+    assert "RED" not in report.text([make_launch()], "MemoryWorkloadAnalysis")
+
+
+def test_red_traffic_has_a_row_where_it_occurs(make_launch: Make) -> None:
+    launch = make_launch()
+    launch.counters.global_red = SpaceCounts(lanes=32, bytes=128, requests=1, sectors=32)
+    assert row(report.text([launch]), "SM-L1    global RED") == ["1", "128", "32", "1,024", "exact"]
+
+
+def test_a_fused_multiply_add_is_two_flops_and_a_mufu_none(make_launch: Make) -> None:
+    text = report.text([make_launch()], "ComputeWorkloadAnalysis")
+    assert row(text, "FFMA") == ["fma", "1,000", "2,000", "exact"]
+    assert row(text, "MUFU") == ["xu", "5", "exact"]
+    assert row(text, "Total") == ["2,030", "exact"]  # 2 * 1000 + 20 + 10
+    assert row(text, "FLOPs, 32 bit") == ["flop", "2,030", "exact"]
+    assert row(text, "FLOPs, 64 bit") == ["flop", "0", "exact"]
+
+
+def test_integer_instructions_are_modelled(make_launch: Make) -> None:
+    assert row(report.text([make_launch()]), "integer, compare, convert")[-1] == "modelled"
+
+
+def test_the_roofline_divides_flops_by_the_bytes_of_each_level(make_launch: Make) -> None:
+    text = report.text([make_launch()], "SpeedOfLight_RooflineChart")
+    assert row(text, "L1 ")[:3] == ["2,030", "6,144", "0.33"]  # (128 + 64) * 32 bytes
+    assert row(text, "L2 ")[:4] == ["2,030", "4,096", "0.50", "n/a"]  # (64 + 64) * 32
+    assert row(text, "DRAM ")[:3] == ["2,030", "1,664", "1.22"]  # 1024 + 512 + 128
+    assert "sits under the roof of DRAM bandwidth" in " ".join(text.split())
+
+
+def test_many_flops_a_byte_sit_under_the_compute_roof(make_launch: Make) -> None:
+    launch = make_launch()
+    launch.counters.arithmetic.ffma = 10**9
+    assert "The launch sits under the compute roof." in report.text([launch], "SpeedOfLight_RooflineChart")
+
+
+def test_tail_blocks_are_counted(make_launch: Make) -> None:
+    text = report.text([make_launch(grid=(132 * 32 + 1, 1, 1))], "Occupancy")  # 32 blocks an SM
+    assert row(text, "Waves ") == ["wave", "2", "exact"]
+    assert row(text, "Blocks In The Last Wave") == ["block", "1", "exact"]
+
+
+def test_what_follows_from_estimated_registers_is_modelled(make_launch: Make) -> None:
+    text = report.text([make_launch(registers=Registers(32, "estimated", "liveness"))])
+    assert row(text, "Registers Per Thread") == ["register/thread", "32", "estimated"]
+    assert row(text, "Block Limit Registers")[-1] == "modelled"
+    assert row(text, "Theoretical Occupancy")[-1] == "modelled"
+    assert row(text, "Block Limit Warps")[-1] == "exact"
+
+
+def test_shared_memory_is_listed_by_buffer_with_the_reserved_part(make_launch: Make) -> None:
+    arch = get_arch("h200")
+    launch = make_launch(shared_buffers=(("tile", 4096),), static_shared_bytes=4096, dynamic_shared_bytes=64,
+                         occupancy=occupancy(arch, 64, 32, 4096, 64))
+    text = report.text([launch], "Occupancy")
+    assert row(text, "tile") == ["4,096", "exact"]
+    assert row(text, "(dynamic)") == ["64", "exact"]
+    # 4096 + 64 + 1024 = 5184, to a multiple of 128
+    assert row(text, "Total, rounded up") == ["5,248", "exact"]
+
+
+def test_bank_conflicts_are_wavefronts_beyond_the_ideal(make_launch: Make) -> None:
+    launch = make_launch()
+    launch.counters.shared_load = SharedCounts(
+        lanes=320, bytes=1280, requests=10, wavefronts=320, ideal_wavefronts=10
+    )
+    assert row(report.text([launch]), "load ") == ["10", "1,280", "320", "10", "310", "32.00", "exact"]
+
+
+def test_no_shared_memory_has_no_table_of_it(make_launch: Make) -> None:
+    assert "Wavefronts" not in report.text([make_launch()])
+
+
+def test_the_closed_form_stands_beside_the_counted_value(make_launch: Make) -> None:
+    text = report.text([make_launch(closed_form={"global_load.bytes": 4096, "hierarchy.l2_write": 65})])
+    assert row(text, "global_load.bytes") == ["4,096", "4,096", "equal"]
+    assert row(text, "hierarchy.l2_write") == ["65", "64", "DIFFERENT"]
+
+
+def test_a_check_within_its_tolerance_is_ok_and_beyond_it_failed(make_launch: Make) -> None:
+    text = report.text(
+        [make_launch(checks=(Check("O", 1e-7, 1e-5), Check("L", 2e-5, 1e-5), Check("M", math.inf, 1e-5)))]
+    )
+    assert row(text, "O ") == ["1e-07", "1e-05", "OK"]
+    assert row(text, "L ") == ["2e-05", "1e-05", "FAILED"]
+    assert row(text, "M ") == ["inf", "1e-05", "FAILED"]
+
+
+def test_nan_is_never_printed(make_launch: Make) -> None:
+    text = report.text([make_launch(checks=(Check("O", math.nan, 1e-5),))])
+    assert row(text, "O ") == ["n/a", "1e-05", "FAILED"]
+    assert not re.search(r"\bnan\b", text)
+
+
+def test_a_launch_with_no_traffic_prints_na_and_no_zero_rates(make_launch: Make) -> None:
+    text = report.text([make_launch(counters=Counters.zero())])
+    assert row(text, "L1/TEX Hit Rate") == ["%", "n/a", "modelled"]
+    assert row(text, "L2 Hit Rate") == ["%", "n/a", "modelled"]
+
+
+def test_time_is_not_claimed(make_launch: Make) -> None:
+    text = report.text([make_launch()])
+    assert row(text, "Achieved Occupancy") == ["%", "n/a", "needs", "time"]
+    assert row(text, "Memory Throughput") == ["byte/second", "n/a", "needs", "time"]
+
+
+@pytest.mark.parametrize("name", ["occupancy", "Occupancy", "OCCUPANCY"])
+def test_one_section_is_found_in_any_case(make_launch: Make, name: str) -> None:
+    text = report.text([make_launch()], name)
+    assert text.count("Section: ") == 1
+    assert "Section: Occupancy\n" in text
+
+
+def test_a_section_is_found_by_its_title() -> None:
+    assert sections.find_section("launch statistics") == "LaunchStats"
+
+
+def test_a_section_of_ncu_that_the_report_leaves_out_lists_its_metrics(make_launch: Make) -> None:
+    assert "Section: Instruction Statistics\n" in report.text([make_launch()], "InstructionStats")
+
+
+def test_an_unknown_section_is_refused_with_the_known_ones(make_launch: Make) -> None:
+    with pytest.raises(UnknownName, match=r"unknown section 'Roof'.*LaunchStats \(Launch Statistics\)"):
+        report.text([make_launch()], "Roof")
+
+
+def test_a_pipeline_has_a_row_a_launch_and_totals_that_are_their_sum(make_launch: Make) -> None:
+    text = report.text([make_launch(), make_launch(kernel="j")])
+    one = ["48", "6,144", "4,096", "1,536", "128", "1,920", "2,030"]  # requests 32 + 16; DRAM read 1024 + 512
+    assert row(text, "0   k") == [*one, "100.00"]
+    assert row(text, "1   j") == [*one, "100.00"]
+    assert row(text, "    Total") == ["96", "12,288", "8,192", "3,072", "256", "3,840", "4,060"]
+
+
+def test_one_launch_has_no_totals(make_launch: Make) -> None:
+    assert "launches" not in report.text([make_launch()])
+
+
+def test_no_launch_is_said_in_words() -> None:
+    assert report.text([]) == "No kernels were profiled.\n"
+
+
+def test_lines_keep_to_100_columns_for_the_numbers_of_the_main_job(make_launch: Make) -> None:
+    launch = make_launch(shared_buffers=(("K", 16384),), static_shared_bytes=16384)
+    launch.counters.global_load = SpaceCounts(34_082_816, 136_331_264, 532_544, 2_130_176)
+    launch.counters.shared_load = SharedCounts(10**9, 4 * 10**9, 10**7, 2 * 10**7, 10**7)
+    assert max(map(len, report.text([launch, launch]).splitlines())) <= 100
+
+
+def test_numbers_have_thousands_separators_and_are_not_cut() -> None:
+    assert number(34082816) == "34,082,816"
+    assert number(1234567.891) == "1,234,567.89"
+    assert number(0.0) == "0.00"
+    assert number(1.25e-7) == "1.25e-07"
+    assert number(math.nan) == number(None) == "n/a"
+
+
+def test_a_table_too_wide_for_the_page_keeps_its_numbers() -> None:
+    table = Table(("a", "b"), ((10**60, 10**60),), "rr")
+    assert f"{10**60:,} {10**60:,}" in render(table, width=40)
+
+
+def test_a_paragraph_hangs_below_its_mark() -> None:
+    assert paragraph("aaa bbb", "OPT   ", width=10) == ["OPT   aaa", "      bbb"]
+
+
+def test_on_a_terminal_the_same_lines_are_printed(make_launch: Make) -> None:
+    import io
+
+    from rich.console import Console
+
+    out = io.StringIO()
+    text = report.text([make_launch(closed_form={"global_load.bytes": 1})])
+    report.show(text, Console(file=out, force_terminal=True, width=60, color_system="standard"))
+    assert re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()) == text
+    assert "\x1b[" in out.getvalue()
