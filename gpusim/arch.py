@@ -33,9 +33,9 @@ class Arch:
     and cycle.
 
     carveouts_bytes: the shared-memory configurations of an SM, ascending; L1 gets l1_total_bytes minus the
-    one a launch gets. l2_max_dirty_ways: dirty lines a set holds before it writes one back. coalescer_sms:
-    SMs whose simultaneous reads of one line reach L2 as one. dram_granule_bytes: what one L2 miss fetches.
-    dram_code_bytes: code and constants that a launch reads from DRAM.
+    one a launch gets. l2_max_dirty_ways: dirty lines a set holds before it writes one back.
+    dram_granule_bytes: what one L2 miss fetches. dram_code_bytes: code and constants that a launch reads from
+    DRAM.
     """
 
     name: str
@@ -69,7 +69,6 @@ class Arch:
     l2_partitions: int = 2
     l2_ways: int = 16
     l2_max_dirty_ways: int = 7
-    coalescer_sms: int
     dram_granule_bytes: int = 64
     dram_code_bytes: int = 4864
     sm_clock_hz: int
@@ -132,7 +131,7 @@ _COMMON_SOURCES = {
     "l2_max_dirty_ways": "modelled from the H200: a pure write stream leaves 27 MB dirty, 7/16 of the L2",
     "dram_granule_bytes": "measured: one 4-byte element every 128 bytes reads 64 bytes of DRAM an element",
     "dram_code_bytes": "modelled: one constant, the median of nine short numba kernels (3,072 to 7,680 bytes "
-                       "more than their data) in whole granules; empty ones 2,560, long ones 20 to 40 KB",
+    "more than their data) in whole granules; empty ones 2,560, long ones 20 to 40 KB",
     "int32_lanes": THROUGHPUT,
     "xu_lanes": THROUGHPUT + ": 16 results of special functions a cycle",
     "lsu_lanes": "white papers: 32 load/store units an SM",
@@ -150,7 +149,6 @@ _H200_SOURCES = _COMMON_SOURCES | {
     "shared_reserved_bytes": "measured: launch__shared_mem_per_block_driver",
     "carveouts_bytes": "measured: launch__shared_mem_config_size; 200,704 from the Hopper tuning guide",
     "l2_bytes": "measured: device attribute",
-    "coalescer_sms": "modelled: 132 blocks that read the same 2 MB together arrive at L2 as 35 streams",
     "sm_clock_hz": "NVIDIA H200 data sheet: 67 TFLOPS of FP32 are 1.98 GHz x 132 SMs x 128 lanes x 2",
     "memory_clock_hz": "4.8 TB/s over 6,016 bits, two transfers a cycle",
     "memory_bus_bits": "measured: device attribute",
@@ -161,7 +159,6 @@ _H100_SOURCES = _COMMON_SOURCES | {
     "sm_count": "NVIDIA H100 Tensor Core GPU Architecture white paper, H100 SXM5",
     "tpc_count": "NVIDIA H100 Tensor Core GPU Architecture white paper, H100 SXM5",
     "l2_bytes": "NVIDIA H100 Tensor Core GPU Architecture white paper: 50 MB",
-    "coalescer_sms": "modelled: as the H200, the same chip",
     "sm_clock_hz": "NVIDIA H100 data sheet: 67 TFLOPS of FP32 are 1.98 GHz x 132 SMs x 128 lanes x 2",
     "dram_bytes_per_second": "NVIDIA H100 data sheet, SXM: 3.35 TB/s",
 }
@@ -170,7 +167,6 @@ _A100_SOURCES = _COMMON_SOURCES | {
     "sm_count": "NVIDIA A100 Tensor Core GPU Architecture white paper",
     "tpc_count": "NVIDIA A100 Tensor Core GPU Architecture white paper",
     "l2_bytes": "NVIDIA A100 Tensor Core GPU Architecture white paper: 40 MB",
-    "coalescer_sms": "modelled: no merging; nothing was recorded on this GPU",
     "sm_clock_hz": "NVIDIA A100 Tensor Core GPU Architecture white paper: boost clock 1,410 MHz",
     "dram_bytes_per_second": "NVIDIA A100 80GB data sheet, SXM: 2,039 GB/s",
 }
@@ -181,28 +177,23 @@ _AMPERE_CARVEOUTS = tuple(kb * KB for kb in (8, 16, 32, 64, 100, 132, 164))
 H200 = Arch(
     name="h200", title="NVIDIA H200", compute_capability="9.0", validated=True, sm_count=132, tpc_count=66,
     shared_bytes_per_sm=228 * KB, shared_bytes_per_block_optin=227 * KB, carveouts_bytes=_HOPPER_CARVEOUTS,
-    l1_total_bytes=256 * KB, l2_bytes=60 * KB * KB, coalescer_sms=4,
-    sm_clock_hz=1_980_000_000, memory_clock_hz=3_201_000_000, memory_bus_bits=6016,
-    dram_bytes_per_second=4_800_000_000_000, fp32_lanes=128, fp64_lanes=64,
+    l1_total_bytes=256 * KB, l2_bytes=60 * KB * KB, sm_clock_hz=1_980_000_000, memory_clock_hz=3_201_000_000,
+    memory_bus_bits=6016, dram_bytes_per_second=4_800_000_000_000, fp32_lanes=128, fp64_lanes=64,
     sources=_H200_SOURCES)
 
 H100 = Arch(
-    name="h100", title="NVIDIA H100 SXM 80GB", compute_capability="9.0", validated=False,
-    sm_count=132, tpc_count=66,
-    shared_bytes_per_sm=228 * KB, shared_bytes_per_block_optin=227 * KB, carveouts_bytes=_HOPPER_CARVEOUTS,
-    l1_total_bytes=256 * KB, l2_bytes=50 * KB * KB, coalescer_sms=4,
+    name="h100", title="NVIDIA H100 SXM 80GB", compute_capability="9.0", validated=False, sm_count=132,
+    tpc_count=66, shared_bytes_per_sm=228 * KB, shared_bytes_per_block_optin=227 * KB,
+    carveouts_bytes=_HOPPER_CARVEOUTS, l1_total_bytes=256 * KB, l2_bytes=50 * KB * KB,
     sm_clock_hz=1_980_000_000, memory_clock_hz=2_619_000_000, memory_bus_bits=5120,
-    dram_bytes_per_second=3_350_000_000_000, fp32_lanes=128, fp64_lanes=64,
-    sources=_H100_SOURCES)
+    dram_bytes_per_second=3_350_000_000_000, fp32_lanes=128, fp64_lanes=64, sources=_H100_SOURCES)
 
 A100 = Arch(
-    name="a100", title="NVIDIA A100 SXM 80GB", compute_capability="8.0", validated=False,
-    sm_count=108, tpc_count=54,
-    shared_bytes_per_sm=164 * KB, shared_bytes_per_block_optin=163 * KB, carveouts_bytes=_AMPERE_CARVEOUTS,
-    l1_total_bytes=192 * KB, l2_bytes=40 * KB * KB, coalescer_sms=1,
+    name="a100", title="NVIDIA A100 SXM 80GB", compute_capability="8.0", validated=False, sm_count=108,
+    tpc_count=54, shared_bytes_per_sm=164 * KB, shared_bytes_per_block_optin=163 * KB,
+    carveouts_bytes=_AMPERE_CARVEOUTS, l1_total_bytes=192 * KB, l2_bytes=40 * KB * KB,
     sm_clock_hz=1_410_000_000, memory_clock_hz=1_593_000_000, memory_bus_bits=5120,
-    dram_bytes_per_second=2_039_000_000_000, fp32_lanes=64, fp64_lanes=32,
-    sources=_A100_SOURCES)
+    dram_bytes_per_second=2_039_000_000_000, fp32_lanes=64, fp64_lanes=32, sources=_A100_SOURCES)
 
 ARCHES: dict[str, Arch] = {arch.name: arch for arch in (H200, H100, A100)}
 

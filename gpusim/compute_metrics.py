@@ -166,7 +166,11 @@ def _not_in_the_language() -> list[Metric]:
         (f"sm__ops_path_tensor_src_{a}_dst_{b}.sum", "", COMPUTE, f"Tensor Operations, {a} to {b}")
         for a, b in pairs
     ]
-    pipe = [("sm__inst_executed_pipe_tensor.sum", "inst", COMPUTE, "Tensor Pipe Instructions")]
+    pipe = [
+        ("sm__inst_executed_pipe_tensor.sum", "inst", COMPUTE, "Tensor Pipe Instructions"),
+        ("sm__inst_executed_pipe_tensor_op_hmma.sum", "inst", COMPUTE, "Tensor Pipe HMMA Instructions"),
+        ("smsp__inst_executed_op_ldgsts.sum", "inst", INSTRUCTIONS, "Asynchronous Copy Instructions"),
+    ]
     return _unavailable([*half, *tensor, *pipe], NO_SUCH_INSTRUCTION)
 
 

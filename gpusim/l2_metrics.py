@@ -8,21 +8,24 @@ partitions.
 from __future__ import annotations
 
 from gpusim.launch import Launch
-from gpusim.metric import EXACT, MODELLED, Formula, Metric, Value, hierarchy, ratio
+from gpusim.metric import EXACT, MODELLED, UNAVAILABLE, Formula, Metric, Value, hierarchy, ratio
 from gpusim.trace import SECTOR_BYTES
 
+NO_FABRIC_HITS = "It does not split look-ups over the fabric into hits and misses."
 HEAD, TABLES = "MemoryWorkloadAnalysis", "MemoryWorkloadAnalysis_Tables"
 
 
 def _table(
-    name: str, unit: str, label: str, kind: str, formula: Formula, counts: str, words: str = "",
+    name: str, unit: str, label: str, kind: str, formula: Formula | None, counts: str, words: str = "",
     excludes: str = "", advice: str = "", aliases: tuple[str, ...] = (),
 ) -> Metric:
     return Metric(name, unit, TABLES, label, kind, formula, counts, words, excludes, advice, aliases)
 
 
 def _l2_from_sms() -> list[Metric]:
-    merged = "Sectors from the SMs that the request coalescer merged on the way count once."
+    merged = (
+        "It does not merge the reads of one line that several SMs send together, as the card's request "
+        "coalescer does: where blocks walk the same data side by side the card counts fewer.")
     tex = "lts__t_sectors_srcunit_tex"
     fewer = "Larger tiles in shared memory ask L2 for less."
     return [
@@ -32,11 +35,12 @@ def _l2_from_sms() -> list[Metric]:
             "reads + writes + reductions + atomics", merged, fewer),
         _table(
             f"{tex}_op_read.sum", "sector", "L2 Read Sectors From SMs", MODELLED, hierarchy("l2_read"),
-            "Sectors that SMs read from L2.", "L1 misses after merging", merged, fewer),
+            "Sectors that SMs read from L2.", "sectors that miss L1", merged, fewer),
         _table(
             f"{tex}_op_write.sum", "sector", "L2 Write Sectors From SMs", EXACT, hierarchy("l2_write"),
             "Sectors that SMs write to L2; L1 writes through.", "sectors of global and local stores",
-            "It does not count the register spills of a real compiler."),
+            "It does not count the register spills of a real compiler; local stores are modelled as "
+            "write-through."),
         _table(
             f"{tex}_op_red.sum", "sector", "L2 Reduction Sectors From SMs", EXACT, hierarchy("l2_red"),
             "Sectors of atomics whose result is not used.", "as at L1"),
@@ -49,9 +53,39 @@ def _l2_from_sms() -> list[Metric]:
             "replay through the two partitions"),
         _table(
             f"{tex}_lookup_miss.sum", "sector", "L2 Sectors From SMs That Miss", MODELLED,
-            hierarchy("l2_misses"), "Sectors read that L2 does not hold.",
-            "replay through the two partitions",
-            "The card counts two misses where one sparse sector fetches 64 bytes.", fewer),
+            hierarchy("l2_misses", "l2_promoted"),
+            "Sectors that L2 does not hold, and those that came along in a granule of 64 bytes, as ncu "
+            "counts.", "misses of sectors asked for + promoted sectors", merged, fewer),
+        _table(
+            "gpusim__l2_promoted_sectors.sum", "sector", "L2 Promoted Sectors", MODELLED,
+            hierarchy("l2_promoted"),
+            "Sectors that nobody asked for and that came with a missing one of their granule of 64 bytes.",
+            "replay through the two partitions", "It does not count a sector that is asked for later.",
+            "Use whole granules: neighbouring threads, neighbouring elements."),
+        *_unmodelled(),
+    ]
+
+
+def _unmodelled() -> list[Metric]:
+    rows = [
+        (
+            "lts__t_requests_srcunit_tex.sum", "request", "L2 Requests From SMs",
+            "It does not count requests at L2."),
+        ("lts__t_sectors_lookup_hit.sum", "sector", "L2 Sectors That Hit, Both Look-ups", NO_FABRIC_HITS),
+        ("lts__t_sectors_lookup_miss.sum", "sector", "L2 Sectors That Miss, Both Look-ups", NO_FABRIC_HITS),
+        (
+            "lts__t_sectors_srcunit_ltcfabric_lookup_hit.sum", "sector", "L2 Fabric Sectors That Hit",
+            NO_FABRIC_HITS),
+        (
+            "lts__t_sectors_srcunit_ltcfabric_lookup_miss.sum", "sector", "L2 Fabric Sectors That Miss",
+            NO_FABRIC_HITS),
+        (
+            "lrc__average_xbar2gpc_sectors_op_read.ratio", "", "Reads Merged Before L2",
+            "It does not merge reads of several SMs."),
+    ]
+    return [
+        _table(name, unit, label, UNAVAILABLE, None, f"{label}.", excludes=why)
+        for name, unit, label, why in rows
     ]
 
 
@@ -99,7 +133,8 @@ def _l2_rates() -> list[Metric]:
         Metric(
             "lts__t_sector_hit_rate.pct", "%", HEAD, "L2 Hit Rate", MODELLED, rate,
             "Sectors from SMs that hit L2.", "100 * hits / (hits + misses)",
-            "It does not count look-ups over the fabric, which the card's rate includes.", reuse),
+            "It does not count promoted sectors and look-ups over the fabric, which the card's rate "
+            "includes.", reuse),
         _table(
             "lts__t_sector_op_read_hit_rate.pct", "%", "L2 Read Hit Rate", MODELLED, read_rate,
             "Sectors read by SMs that hit L2.", "100 * (reads - misses) / reads",
