@@ -28,17 +28,9 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGES = ("numba-cuda", "nvidia-nvvm", "nvidia-cuda-nvrtc", "nvidia-cuda-nvcc")
 TARGET = (9, 0)
-TILES = [
-    (64, 64, 64),
-    (64, 32, 32),
-    (64, 128, 64),
-    (48, 64, 64),
-    (80, 64, 64),
-    (128, 64, 64),
-    (128, 64, 32),
-    (128, 32, 32),
-]
-"""(d, Br, Bc) of the attention kernels that are recorded."""
+HEAD_DIMENSIONS = (16, 48, 64, 80, 128)
+TILES = ((64, 64), (32, 32), (64, 32), (128, 64))
+"""(Br, Bc) of flash_forward that are recorded."""
 CASES: dict[str, list[dict[str, Any]]] = {
     "vec_add": [{}],
     "strided_copy": [{}],
@@ -49,9 +41,12 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "histogram": [{"variant": v} for v in ("global", "shared")],
     "block_reduce": [{}],
     "flash_forward": [
-        {"d": d, "Br": Br, "Bc": Bc, "causal": c} for d, Br, Bc in TILES for c in (False, True)
+        {"d": d, "Br": Br, "Bc": Bc, "causal": causal}
+        for d in HEAD_DIMENSIONS
+        for Br, Bc in TILES
+        for causal in (False, True)
     ],
-    "standard_attention": [{"d": d} for d in (48, 64, 80, 128)],
+    "standard_attention": [{"d": d, "causal": c} for d in HEAD_DIMENSIONS for c in (False, True)],
 }
 
 

@@ -1,7 +1,7 @@
 """What one H200 counted for the shipped kernels' algorithms, against closed forms and recorded registers.
 
-The rows of tests/data/h200_counters.csv are launches of numba.cuda kernels under ncu. Requests, sectors, FLOPs
-and launch figures must be equal; shared wavefronts may lie up to 6.5 % above, which is the card's arbitration.
+The rows of tests/data/h200_counters.csv are launches of numba.cuda kernels under ncu. Requests, sectors,
+FLOPs and launch figures must be equal; shared wavefronts may lie up to 6.5 % above: the card's arbitration.
 No simulation runs here: tests/test_formulas_match_simulation.py ties the closed forms to the simulator.
 """
 
@@ -50,7 +50,7 @@ WAVEFRONTS = {
     "shared_store.wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
 }
 ARBITRATION = 0.065
-"""The share that the card adds to the wavefronts of addresses; the most here is 6.2 %, the stores of matmul_tile."""
+"""The share that the card adds to the wavefronts of addresses; most for the stores of matmul_tile, 6.2 %."""
 DRAWN = "hist_global n=1048576 uniform"
 """Its RED sectors depend on the numbers drawn, which were not recorded."""
 
