@@ -8,8 +8,8 @@ Which ncu metric checks it: none directly; the counts of its instructions become
 
 Rules that `verify` enforces:
 - Block order is layout order. An edge goes forward in the list, or back to the header of the loop it is in; the
-  blocks of a loop are contiguous and the header is its first block. A divergent warp runs its lowest block first,
-  which is reconvergence at the immediate post-dominator.
+  blocks of a loop are contiguous, the header is its first block, and its one back edge leaves its last block. A
+  divergent warp runs its lowest block first, which is reconvergence at the immediate post-dominator.
 - A barrier is a terminator: `Bar(target)` waits, then goes on at `target`.
 - Registers are typed; an operand whose type differs from the instruction's, at the same width, is reinterpreted.
 """
@@ -365,6 +365,8 @@ def verify(fn: Function) -> None:
     spans = loops(fn)
     for i, block in enumerate(fn.blocks):
         for s in successors(block.terminator):
+            if s <= i and spans[s] != i:
+                raise MalformedIR(f"{fn.name}: the loop at {s} has two back edges, from {i} and {spans[s]}")
             for header, last in spans.items():
                 if header < s <= last and not header <= i <= last:
                     raise MalformedIR(f"{fn.name}: block {i} enters the loop {header}..{last} at {s}, not at its header")

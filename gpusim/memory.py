@@ -22,6 +22,9 @@ FIRST_ADDRESS = 1 << 20
 CAPACITY_BYTES = 1 << 37
 """128 GiB of address space; pages are committed when first touched, so an array that is never touched costs nothing."""
 
+LOCAL_BASE = CAPACITY_BYTES
+"""Where the addresses of threads' local memory begin: above every global address."""
+
 
 @dataclass(frozen=True)
 class VirtualArray:

@@ -1,0 +1,600 @@
+"""From SSA to machine code: the function that runs one warp from barrier to barrier, with 32 lanes as one vector.
+
+What it models: each basic block of WarpIR exists twice. The full form runs while all 32 lanes are there: no masks, plain
+branches. The masked form runs otherwise: every block has a pending mask, and blocks run in layout order, so the lowest block
+with waiting lanes is always next; that is reconvergence at the immediate post-dominator. Where all lanes meet again,
+the full form goes on. A uniform value is a scalar, a known lane pattern is its scalar base, anything else a vector.
+What it leaves out: the order of warps (dsl/runtime_ll.py) and everything beyond L1's door (gpusim/hierarchy.py).
+Checked by the same metrics as dsl/interpreter.py, which judges it: trace and counters must be equal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from dsl import codegen_memory, ir
+from dsl.codegen_alu import Lane, compare, convert, emit
+from dsl.intervals import Intervals
+from dsl.layout import DONE, FAILED, Ctx, Error, Frame
+from dsl.llvm import LANES, TYPES, Text, constant, lanes_constant, vector
+from dsl.runtime_ll import driver, trace_functions
+from dsl.shapes import Shapes
+from dsl.ssa import Phi, Ssa
+
+STACK_ELEMENTS = 32
+"""Private arrays up to this size are LLVM stack slots, which its passes turn into vector registers; longer ones stay in the frame."""
+FLAGS = vector("i1")
+
+
+@dataclass(frozen=True)
+class CodeOptions:
+    """Say how to make code: the block's shape, whether data are left out, how indices are judged, which arrays are registers."""
+
+    block: tuple[int, int, int]
+    counts_only: bool = False
+    strict_index: bool = False
+    register_arrays: frozenset[str] = frozenset()
+    needed: frozenset[int] | None = None
+    """SSA registers to compute; None means all."""
+
+
+@dataclass
+class WarpCode:
+    """Make the text of one kernel's module; `module()` is the only call from outside.
+
+    While a block is being written: `block` is its number, `full` which form, `mask` and `bits` its lanes, `values` what
+    is already in LLVM registers.
+    """
+
+    ssa: Ssa
+    shapes: Shapes
+    intervals: Intervals
+    options: CodeOptions
+    text: Text = field(default_factory=Text)
+    block: int = 0
+    full: bool = True
+    mask: str = ""
+    bits: str = "-1"
+
+    def __post_init__(self) -> None:
+        fn = self.ssa.fn
+        self.fn = fn
+        self.values: dict[tuple[int, bool], str] = {}
+        self.slots: dict[int, str] = {}
+        memory = [i for b in fn.blocks for i in b.instrs if isinstance(i, (ir.Ld, ir.St, ir.Atom))]
+        self.sites = {id(i): n for n, i in enumerate(memory)}
+        self.checks = [i for b in fn.blocks for i in b.instrs if isinstance(i, ir.Chk)]
+        self._check_numbers = {id(i): n for n, i in enumerate(self.checks)}
+        threads = self.options.block[0] * self.options.block[1] * self.options.block[2]
+        self.threads, self.n_warps = threads, -(-threads // LANES)
+        self.local_frame_bytes = -(-fn.local_bytes // 4) * 4
+        self.targets = sorted({b.terminator.target for b in fn.blocks if isinstance(b.terminator, ir.Bar)})
+        self.masked = bool(self.shapes.divergent) or threads % LANES != 0
+        self._joins = {self.ssa.ipdom.get(b, -1) for b in self.shapes.divergent}
+        self._plan_frame()
+
+    # -------------------------------------------------------------------------------------- layout
+
+    def _plan_frame(self) -> None:
+        """Place what outlives a barrier in the warp's frame: private arrays, then saved values."""
+        offset = Frame.PENDING * 8 + 4 * len(self.fn.blocks)
+        offset = -(-offset // 64) * 64
+        self.poison = (offset, 0)
+        self.array_at: dict[str, int] = {}
+        for array in self.fn.local:
+            self.array_at[array.name] = offset
+            offset += -(-array.bytes * LANES // 64) * 64
+        self.poison = (self.poison[0], offset - self.poison[0])
+        self.saved_at: dict[int, int] = {}
+        for target in self.targets:
+            for index in sorted(self._live(target)):
+                if index not in self.saved_at:
+                    self.saved_at[index] = offset
+                    offset += 64 * (1 + (8 * LANES) // 64)
+        self.frame_bytes = -(-offset // 64) * 64
+
+    def _live(self, target: int) -> set[int]:
+        """Return the SSA registers to carry over a barrier that goes on at `target`."""
+        live = self.ssa.live_in[target] | {p.dst.index for p in self.ssa.phis[target]}
+        return {i for i in live if self.wanted(i)}
+
+    def wanted(self, index: int) -> bool:
+        """Tell whether an SSA register is computed at all (counting alone needs few)."""
+        return self.options.needed is None or index in self.options.needed
+
+    def _stack_array(self, array: ir.LocalArray) -> bool:
+        return array.bytes // ir.BYTES[array.type] <= STACK_ELEMENTS and array.name in self.options.register_arrays
+
+    def local_array(self, name: str) -> str:
+        """Return the host pointer of this warp's copy of a private array."""
+        return self._arrays[name]
+
+    def local_start(self, name: str) -> int:
+        """Return the byte offset of a private array in the thread's local frame."""
+        return next(a.offset for a in self.fn.local if a.name == name)
+
+    def number_of_site(self, instr: ir.Ld | ir.St | ir.Atom) -> int:
+        """Return the number of a memory instruction in program order."""
+        return self.sites[id(instr)]
+
+    def number_of_check(self, instr: ir.Chk) -> int:
+        """Return the number of an index check in program order."""
+        return self._check_numbers[id(instr)]
+
+    # -------------------------------------------------------------------------------------- values
+
+    def kind(self, reg: ir.Reg) -> str:
+        """Return the LLVM type that represents a register: a vector if it varies, else the scalar base."""
+        scalar = TYPES[reg.type]
+        return vector(scalar) if self.shapes.shape[reg.index].varying else scalar
+
+    def define(self, reg: ir.Reg, value: str) -> None:
+        """Bind an SSA register to an LLVM value, and keep it where other blocks can read it."""
+        self.values[reg.index, self.shapes.shape[reg.index].varying] = value
+        if reg.index in self.slots:
+            self.text.put(f"store {self.kind(reg)} {value}, ptr {self.slots[reg.index]}")
+
+    def reinterpreted(self, value: str, have: str, want: str, is_vector: bool) -> str:
+        """Return a value's bits as another type of the same width."""
+        a, b = TYPES[have], TYPES[want]
+        if a == b:
+            return value
+        form = vector if is_vector else (lambda s: s)
+        return self.text.do(f"bitcast {form(a)} {value} to {form(b)}")
+
+    def raw(self, operand: ir.Operand, type_: str) -> str:
+        """Return an operand as it is represented: a scalar (the base of a pattern), or a vector if it varies."""
+        if isinstance(operand, ir.Imm):
+            return constant(operand.value, TYPES[type_])
+        varying = self.shapes.shape[operand.index].varying
+        key = (operand.index, varying)
+        if key not in self.values:
+            self.values[key] = self.text.do(f"load {self.kind(operand)}, ptr {self.slots[operand.index]}")
+        return self.reinterpreted(self.values[key], operand.type, type_, varying)
+
+    def vector(self, operand: ir.Operand, type_: str) -> str:
+        """Return an operand as a vector of 32 lanes."""
+        scalar = TYPES[type_]
+        if isinstance(operand, ir.Imm):
+            return f"splat ({scalar} {constant(operand.value, scalar)})"
+        shape = self.shapes.shape[operand.index]
+        if shape.varying:
+            return self.raw(operand, type_)
+        key = (operand.index, True)
+        if key not in self.values:
+            base = TYPES[operand.type]
+            value = self.text.splat(self.raw(operand, operand.type), base)
+            if not shape.uniform:
+                value = self.text.do(f"add {vector(base)} {value}, {lanes_constant(shape.pattern, base)}")
+            self.values[key] = value
+        return self.reinterpreted(self.values[key], operand.type, type_, True)
+
+    # -------------------------------------------------------------------------------------- the module
+
+    def module(self) -> str:
+        """Return the text of the module: `warp`, `run_blocks` and what they need."""
+        t = self.text
+        self._bind()
+        t.put(f"br label %{'dispatch' if self.targets else 'start'}")
+        if self.targets:
+            t.label("dispatch")
+            cases = " ".join(f"i32 {k + 1}, label %resume{k}" for k in self.targets)
+            t.put(f"switch i32 %resume, label %start [ {cases} ]")
+        t.label("start")
+        self._poison_stack()
+        self._enter(0)
+        for target in self.targets:
+            t.label(f"resume{target}")
+            self._move_saved(target, save=False)
+            self._enter(target)
+        for b in range(len(self.fn.blocks)):
+            self._emit_block(b, True)
+        if self.masked:
+            for b in range(len(self.fn.blocks)):
+                self._emit_block(b, False)
+            t.label(f"m{len(self.fn.blocks)}")
+            self._leave(DONE)
+        self._exit()
+        return self._assemble()
+
+    def _assemble(self) -> str:
+        t = self.text
+        body = "\n".join([*t.head, *t.lines])
+        warp = f"define internal i32 @warp(ptr noalias %ctx, ptr noalias %frame, i32 %resume) {{\nentry:\n{body}\n}}\n"
+        run = driver(self.threads, self.frame_bytes, self.poison, len(self.fn.blocks))
+        declared = "\n".join(d for n, d in sorted(t.declared.items()) if not n.startswith("llvm.memset"))
+        profile = '!0 = !{!"branch_weights", i32 2000, i32 1}\n!1 = !{!"branch_weights", i32 1, i32 2000}\n'
+        return "\n".join([trace_functions(), warp, run, declared, profile])
+
+    def _bind(self) -> None:
+        """Load what every block uses from the context, and reserve the slots of values that several blocks share."""
+        t = self.text
+        words = {"global": Ctx.GLOBAL, "shared": Ctx.SHARED, "params": Ctx.PARAMS, "execs": Ctx.EXECS, "sites": Ctx.SITES,
+                 "wraps": Ctx.WRAPS, "scratch": Ctx.SCRATCH}  # fmt: skip
+        for name, word in words.items():
+            t.head.append(f"  %{name}.p = getelementptr i64, ptr %ctx, i64 {word:d}")
+            t.head.append(f"  %{name} = load ptr, ptr %{name}.p")
+        for index, (block, definition) in self.ssa.defs.items():
+            if self.wanted(index) and self._shared(index, block, definition):
+                self.slots[index] = t.alloca(self.kind(definition.dst))
+        self._arrays = {}
+        for array in self.fn.local:
+            if self._stack_array(array):
+                count = array.bytes // ir.BYTES[array.type]
+                self._arrays[array.name] = t.alloca(f"[{count} x {vector(TYPES[array.type])}]", None)
+            else:
+                t.head.append(f"  %{array.name}.f = getelementptr i8, ptr %frame, i64 {self.array_at[array.name]}")
+                self._arrays[array.name] = f"%{array.name}.f"
+        self._runs = [[t.alloca("i64") for _ in range(1 if not self.masked else 3)] for _ in self.fn.blocks]
+        self._code = t.alloca("i32")
+
+    def _shared(self, index: int, block: int, definition: ir.Instr | Phi) -> bool:
+        """Tell whether a value needs a slot: a phi, or a value read in another block or by another block's phi."""
+        return isinstance(definition, Phi) or index in self._read_elsewhere
+
+    @property
+    def _read_elsewhere(self) -> set[int]:
+        if not hasattr(self, "_elsewhere"):
+            self._elsewhere = set().union(*self.ssa.live_in) if self.ssa.live_in else set()
+        return self._elsewhere
+
+    def _poison_stack(self) -> None:
+        for array in self.fn.local:
+            if self._stack_array(array) and not self.options.counts_only:
+                for pointer, kind in self._elements(array):
+                    self.text.put(f"store {kind} splat ({kind.split(' x ')[1][:-1]} -1), ptr {pointer}")
+
+    def _elements(self, array: ir.LocalArray) -> list[tuple[str, str]]:
+        """Return (pointer, integer vector type) of each element of a stack array."""
+        size = ir.BYTES[array.type]
+        kind = vector(f"i{8 * size}")
+        pointers = []
+        for e in range(array.bytes // size):
+            pointers.append((self.text.do(f"getelementptr i8, ptr {self._arrays[array.name]}, i64 {e * size * LANES}"), kind))
+        return pointers
+
+    def _move_saved(self, target: int, save: bool) -> None:
+        """Save to the frame (or load from it) what block `target` needs after a barrier."""
+        t = self.text
+        registers = self.ssa.registers()
+        for index in sorted(self._live(target)):
+            kind = self.kind(registers[index])
+            place = t.do(f"getelementptr i8, ptr %frame, i64 {self.saved_at[index]}")
+            source, sink = (self.slots[index], place) if save else (place, self.slots[index])
+            t.put(f"store {kind} {t.do(f'load {kind}, ptr {source}')}, ptr {sink}")
+        if self.options.counts_only:
+            return
+        for array in self.fn.local:
+            if self._stack_array(array):
+                for e, (pointer, kind) in enumerate(self._elements(array)):
+                    offset = self.array_at[array.name] + e * ir.BYTES[array.type] * LANES
+                    place = t.do(f"getelementptr i8, ptr %frame, i64 {offset}")
+                    source, sink = (pointer, place) if save else (place, pointer)
+                    t.put(f"store {kind} {t.do(f'load {kind}, ptr {source}')}, ptr {sink}")
+
+    def _enter(self, target: int) -> None:
+        """Go on at a block with the warp's live lanes, in the form that fits them."""
+        t = self.text
+        if not self.masked:
+            t.put(f"br label %u{target}")
+            return
+        live = t.do(f"load i32, ptr {t.field('%frame', Frame.LIVE)}")
+        some = t.name("some")
+        t.put(f"br i1 {t.do(f'icmp eq i32 {live}, -1')}, label %u{target}, label %{some}")
+        t.label(some)
+        t.put(f"store i32 {live}, ptr {self._pending(target)}")
+        t.put(f"br label %m{target}")
+
+    def _pending(self, block: int) -> str:
+        return self.text.do(f"getelementptr i8, ptr %frame, i64 {Frame.PENDING * 8 + 4 * block}")
+
+    def _leave(self, code: int) -> None:
+        self.text.put(f"store i32 {code}, ptr {self._code}")
+        self.text.put("br label %exit")
+
+    def fail(self, error: Error) -> None:
+        """Stop the launch with an error code."""
+        self.text.put(f"store i64 {error:d}, ptr {self.text.field('%ctx', Ctx.ERROR)}")
+        self.leave_failed()
+
+    def leave_failed(self) -> None:
+        """Stop the launch; the error words are already set."""
+        self._leave(FAILED)
+
+    def _exit(self) -> None:
+        """Add what the blocks counted to the launch's counters, and return."""
+        t = self.text
+        t.label("exit")
+        for b, counters in enumerate(self._runs):
+            for k, counter in enumerate(counters):
+                t.add_to(t.field("%execs", 3 * b + k), t.do(f"load i64, ptr {counter}"))
+        t.put(f"ret i32 {t.do(f'load i32, ptr {self._code}')}")
+
+    # -------------------------------------------------------------------------------------- one block
+
+    def _emit_block(self, b: int, full: bool) -> None:
+        t = self.text
+        self.block, self.full, self.values = b, full, {}
+        t.label(f"{'u' if full else 'm'}{b}")
+        if full:
+            self.mask, self.bits = "splat (i1 true)", "-1"
+        else:
+            self._take_pending(b)
+        self._count_run(b)
+        block = self.fn.blocks[b]
+        if block.may_spin:
+            self._count_step()
+        for instr in block.instrs:
+            self._instruction(instr)
+        self._terminator(b, block.terminator)
+
+    def _take_pending(self, b: int) -> None:
+        t = self.text
+        pending = self._pending(b)
+        self.bits = t.do(f"load i32, ptr {pending}")
+        some = t.name("some")
+        t.put(f"br i1 {t.do(f'icmp eq i32 {self.bits}, 0')}, label %m{b + 1}, label %{some}")
+        t.label(some)
+        t.put(f"store i32 0, ptr {pending}")
+        if b in self._joins:
+            part = t.name("part")
+            t.put(f"br i1 {t.do(f'icmp eq i32 {self.bits}, -1')}, label %u{b}, label %{part}")
+            t.label(part)
+        self.mask = t.do(f"bitcast i32 {self.bits} to {FLAGS}")
+
+    def _count_run(self, b: int) -> None:
+        t = self.text
+        if self.full:
+            t.add_to(self._runs[b][0], "1")
+        else:
+            t.add_to(self._runs[b][1], "1")
+            lanes = t.intrinsic("ctpop", "i32", self.bits)
+            t.add_to(self._runs[b][2], t.do(f"zext i32 {lanes} to i64"))
+
+    def _count_step(self) -> None:
+        t = self.text
+        place = t.field("%ctx", Ctx.STEPS)
+        left = t.do(f"sub i64 {t.do(f'load i64, ptr {place}')}, 1")
+        t.put(f"store i64 {left}, ptr {place}")
+        spun, fine = t.name("spun"), t.name("fine")
+        t.put(f"br i1 {t.do(f'icmp slt i64 {left}, 0')}, label %{spun}, label %{fine}, !prof !1")
+        t.label(spun)
+        t.put(f"store i64 {self.block}, ptr {t.field('%ctx', Ctx.ERROR_SITE)}")
+        self.fail(Error.STEPS)
+        t.label(fine)
+
+    def _instruction(self, instr: ir.Instr) -> None:
+        if isinstance(instr, (ir.Ld, ir.St, ir.Atom)):
+            codegen_memory.access(self, instr)
+        elif isinstance(instr, ir.Chk):
+            codegen_memory.check(self, instr)
+        elif self.wanted(instr.dst.index):
+            self.define(instr.dst, self._value(instr))
+
+    def _value(self, instr: ir.Instr) -> str:
+        """Return the value of an instruction without memory, in the representation of its destination."""
+        shape = self.shapes.shape[instr.dst.index]
+        read = self.vector if shape.varying else self.raw
+        match instr:
+            case ir.Alu(op=op, type=type_, srcs=srcs):
+                return self._alu(op, type_, srcs, shape, instr.dst)
+            case ir.Cvt(to_type=to_type, src=src, from_type=from_type):
+                value = convert(Lane(self.text, from_type, shape.varying), read(src, from_type), to_type)
+                return self.reinterpreted(value, to_type, instr.dst.type, shape.varying)
+            case ir.Bitcast(to_type=to_type, src=src, from_type=from_type):
+                value = self.reinterpreted(read(src, from_type), from_type, to_type, shape.varying)
+                return self.reinterpreted(value, to_type, instr.dst.type, shape.varying)
+            case ir.Setp(op=op, type=type_, a=a, b=b):
+                return compare(Lane(self.text, type_, shape.varying), op, read(a, type_), read(b, type_))
+            case ir.Selp(type=type_, a=a, b=b, cond=cond):
+                return self._select(type_, a, b, cond, instr.dst, shape.varying)
+            case ir.Sreg(name=name):
+                return self._special(name, instr.dst, shape)
+            case ir.LdParam(dst=dst, name=name):
+                return self._parameter(dst, name)
+        raise ir.MalformedIR(f"no machine code for {type(instr).__name__}")
+
+    def _alu(self, op: str, type_: str, srcs: tuple[ir.Operand, ...], shape, dst: ir.Reg) -> str:  # type: ignore[no-untyped-def]
+        lane = Lane(self.text, type_, shape.varying)
+        imms = [s.value if isinstance(s, ir.Imm) else None for s in srcs]
+        read = self.vector if shape.varying else self.raw
+        args = [read(s, type_) for s in srcs]
+        small = False
+        if op in ("div", "rem", "floordiv", "floormod") and type_[0] in "su":
+            lo, hi = self.intervals.at(srcs[0], self.block)
+            small = lo >= 0 and hi < 2**31
+        if not shape.varying and not shape.uniform or (not shape.varying and type_[0] in "su" and self._from_patterns(srcs)):
+            op, lane = self._on_base(op, lane)
+            small = False
+        return self.reinterpreted(emit(lane, op, args, imms, small), type_, dst.type, shape.varying)
+
+    def _from_patterns(self, srcs: tuple[ir.Operand, ...]) -> bool:
+        return any(not self.shapes.of(s).uniform for s in srcs)
+
+    @staticmethod
+    def _on_base(op: str, lane: Lane) -> tuple[str, Lane]:
+        """Return the operation on the base of a pattern: division and shifts round down, whatever the sign of the base."""
+        floor = {"div": "floordiv", "rem": "floormod"}
+        signed = Lane(lane.text, lane.type.replace("u", "s"), False)
+        return floor.get(op, op), signed
+
+    def _select(self, type_: str, a: ir.Operand, b: ir.Operand, cond: ir.Operand, dst: ir.Reg, varying: bool) -> str:
+        lane = Lane(self.text, type_, varying)
+        read = self.vector if varying else self.raw
+        flag = read(cond, "pred")
+        return self.reinterpreted(lane.select(flag, read(a, type_), read(b, type_)), type_, dst.type, varying)
+
+    def _special(self, name: str, dst: ir.Reg, shape) -> str:  # type: ignore[no-untyped-def]
+        t = self.text
+        kind, _, axis = name.partition(".")
+        if kind == "ntid":
+            return str(self.options.block["xyz".index(axis)])
+        if kind in ("ctaid", "nctaid"):
+            word = (Ctx.CTAID_X if kind == "ctaid" else Ctx.NCTAID_X) + "xyz".index(axis)
+            return self._context_word(word)
+        if kind == "laneid":
+            return "0"
+        return self._thread_index(axis, shape)
+
+    def _context_word(self, word: int) -> str:
+        t = self.text
+        value = t.do(f"load i64, ptr {t.field('%ctx', word)}")
+        return t.do(f"trunc i64 {value} to i32")
+
+    def _thread_index(self, axis: str, shape) -> str:  # type: ignore[no-untyped-def]
+        """Return threadIdx: its base for a known pattern, else computed from the linear thread number."""
+        t = self.text
+        nx, ny, _ = self.options.block
+        first = t.do(f"mul i32 {self._context_word(Ctx.WARP)}, {LANES}")
+        if shape.varying:
+            lanes = lanes_constant(tuple(range(LANES)), "i32")
+            first = t.do(f"add {vector('i32')} {t.splat(first, 'i32')}, {lanes}")
+        lane = Lane(t, "u32", shape.varying)
+        if axis == "x":
+            return lane.bin("urem", first, lane.k(nx))
+        rows = lane.bin("udiv", first, lane.k(nx))
+        return lane.bin("urem", rows, lane.k(ny)) if axis == "y" else lane.bin("udiv", rows, lane.k(ny))
+
+    def _parameter(self, dst: ir.Reg, name: str) -> str:
+        """Load a launch parameter: word n of the parameter area, in the order of `parameter_words`."""
+        t = self.text
+        place = t.field("%params", parameter_words(self.fn).index(name))
+        if dst.type == "pred":
+            return t.do(f"icmp ne i64 {t.do(f'load i64, ptr {place}')}, 0")
+        return t.do(f"load {TYPES[dst.type]}, ptr {place}")
+
+    # -------------------------------------------------------------------------------------- control
+
+    def _terminator(self, b: int, terminator: ir.Terminator) -> None:
+        match terminator:
+            case ir.Jmp(target=target):
+                self._copy_phis(b, target, None)
+                self._go(b, target)
+            case ir.Bra(cond=cond, if_true=yes, if_false=no) if yes != no and not self.shapes.of(cond).uniform:
+                self._divide(b, cond, yes, no)
+            case ir.Bra(cond=cond, if_true=yes, if_false=no):
+                self._branch(b, cond, yes, no)
+            case ir.Bar(target=target):
+                self._barrier(b, target)
+            case ir.Ret():
+                self._return(b)
+
+    def _go(self, b: int, target: int) -> None:
+        """Continue at a block with the lanes of this one."""
+        t = self.text
+        if self.full:
+            t.put(f"br label %u{target}")
+            return
+        self._wait_at(target, self.bits)
+        t.put(f"br label %m{target if target <= b else b + 1}")
+
+    def _wait_at(self, target: int, bits: str) -> None:
+        t = self.text
+        place = self._pending(target)
+        old = t.do(f"load i32, ptr {place}")
+        t.put(f"store i32 {t.do(f'or i32 {old}, {bits}')}, ptr {place}")
+
+    def _branch(self, b: int, cond: ir.Operand, yes: int, no: int) -> None:
+        """Branch on a condition that all active lanes share."""
+        t = self.text
+        names = t.name("yes"), t.name("no")
+        t.put(f"br i1 {self.raw(cond, 'pred')}, label %{names[0]}, label %{names[1]}")
+        for name, target in zip(names, (yes, no), strict=True):
+            t.label(name)
+            kept = dict(self.values)
+            self._copy_phis(b, target, None)
+            self._go(b, target)
+            self.values = kept
+
+    def _divide(self, b: int, cond: ir.Operand, yes: int, no: int) -> None:
+        """Branch on a condition that lanes may differ in."""
+        t = self.text
+        holds = t.bits(self.vector(cond, "pred"))
+        if self.full:
+            self._divide_full(b, holds, yes, no)
+            return
+        taken = t.do(f"and i32 {holds}, {self.bits}")
+        other = t.do(f"xor i32 {taken}, {self.bits}")
+        self._split(b, yes, taken, no, other)
+
+    def _divide_full(self, b: int, holds: str, yes: int, no: int) -> None:
+        t = self.text
+        not_all, mixed = t.name("notall"), t.name("mixed")
+        for bits, target, rest in (("-1", yes, not_all), ("0", no, mixed)):
+            arm = t.name("arm")
+            t.put(f"br i1 {t.do(f'icmp eq i32 {holds}, {bits}')}, label %{arm}, label %{rest}")
+            t.label(arm)
+            kept = dict(self.values)
+            self._copy_phis(b, target, None)
+            t.put(f"br label %u{target}")
+            self.values = kept
+            t.label(rest)
+        self._split(b, yes, holds, no, t.do(f"xor i32 {holds}, -1"))
+
+    def _split(self, b: int, yes: int, taken: str, no: int, other: str) -> None:
+        """Send two parts of the lanes to two blocks; the lower block runs first."""
+        t = self.text
+        for target, bits in ((yes, taken), (no, other)):
+            self._copy_phis(b, target, bits)
+            self._wait_at(target, bits)
+        backward = [x for x in (yes, no) if x <= b]
+        t.put(f"br label %m{backward[0] if backward else (min(yes, no) if self.full else b + 1)}")
+
+    def _copy_phis(self, b: int, target: int, part: str | None) -> None:
+        """Carry values to the phis of the next block; `part` is the lanes that go there if not all active ones do."""
+        t = self.text
+        phis = [p for p in self.ssa.phis[target] if self.wanted(p.dst.index)]
+        moved = []
+        for phi in phis:
+            varying = self.shapes.shape[phi.dst.index].varying
+            read = self.vector if varying else self.raw
+            moved.append((phi, varying, read(phi.incoming[b], phi.dst.type)))
+        bits = part if part is not None else (None if self.full else self.bits)
+        for phi, varying, value in moved:
+            kind, slot = self.kind(phi.dst), self.slots[phi.dst.index]
+            if varying and bits is not None and target not in self.ssa.loops:
+                lanes = t.do(f"bitcast i32 {bits} to {FLAGS}")
+                old = t.do(f"load {kind}, ptr {slot}")
+                value = t.do(f"select {FLAGS} {lanes}, {kind} {value}, {kind} {old}")
+            elif not varying and part is not None:
+                old = t.do(f"load {kind}, ptr {slot}")
+                value = t.do(f"select i1 {t.do(f'icmp ne i32 {part}, 0')}, {kind} {value}, {kind} {old}")
+            t.put(f"store {kind} {value}, ptr {slot}")
+
+    def _barrier(self, b: int, target: int) -> None:
+        t = self.text
+        if not self.full:
+            live = t.do(f"load i32, ptr {t.field('%frame', Frame.LIVE)}")
+            split, fine = t.name("split"), t.name("fine")
+            t.put(f"br i1 {t.do(f'icmp eq i32 {live}, {self.bits}')}, label %{fine}, label %{split}, !prof !0")
+            t.label(split)
+            t.put(f"store i64 {b}, ptr {t.field('%ctx', Ctx.ERROR_SITE)}")
+            t.put(f"store i64 {t.do(f'zext i32 {self.bits} to i64')}, ptr {t.field('%ctx', Ctx.ERROR_MASK)}")
+            self.fail(Error.BARRIER)
+            t.label(fine)
+        self._copy_phis(b, target, None)
+        self._move_saved(target, save=True)
+        self._leave(target + 1)
+
+    def _return(self, b: int) -> None:
+        t = self.text
+        if self.full:
+            self._leave(DONE)
+            return
+        place = t.field("%frame", Frame.LIVE)
+        live = t.do(f"load i32, ptr {place}")
+        left = t.do(f"and i32 {live}, {t.do(f'xor i32 {self.bits}, -1')}")
+        t.put(f"store i32 {left}, ptr {place}")
+        t.put(f"br label %m{b + 1}")
+
+
+def parameter_words(fn: ir.Function) -> list[str]:
+    """List the names of a kernel's parameters in the order of their 64-bit words: scalars, and base, shapes and strides of arrays."""
+    words: list[str] = []
+    for p in fn.params:
+        if p.ndim is None:
+            words.append(p.name)
+        else:
+            words += [f"{p.name}.base", *(f"{p.name}.shape.{k}" for k in range(p.ndim)), *(f"{p.name}.stride.{k}" for k in range(p.ndim))]
+    words += [f"{a.name}.shape.0" for a in fn.shared if a.bytes == 0]
+    return words

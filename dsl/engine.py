@@ -1,0 +1,315 @@
+"""The compiled engine: make a kernel's machine code once, run blocks with it, and add up what it counted.
+
+What it models: see dsl/codegen.py. Machine code is kept in memory and on disk under a hash of its text, so a change anywhere
+in the way from source to text makes new code. What it leaves out: which block runs where (gpusim/scheduler.py) and the
+caches. Counts of arithmetic are executions of a basic block times what the block holds (dsl/machine.py). Judged by dsl/interpreter.py.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import tempfile
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+
+from dsl import ir, messages, runtime_ll
+from dsl import llvm as machine
+from dsl.analysis import counting_slice, estimate_registers, register_arrays_of
+from dsl.codegen import CodeOptions, WarpCode, parameter_words
+from dsl.intervals import Intervals, Limits
+from dsl.layout import LANES_ALL, Ctx, Error
+from dsl.machine import block_counts
+from dsl.shapes import LANES, Shapes
+from dsl.ssa import Ssa, build
+from gpusim.atomics import collide_entry
+from gpusim.coalescer import coalesce_entry
+from gpusim.counters import Arithmetic, Counters, SharedCounts, SpaceCounts
+from gpusim.errors import LaunchRefused
+from gpusim.memory import GlobalMemory
+from gpusim.runtime import cache_home
+from gpusim.shared import atomic_wavefronts, atomic_wavefronts_entry, ideal_wavefronts, wavefronts, wavefronts_entry
+from gpusim.trace import MAX_SITES
+
+TRACE_RECORDS = 1 << 30
+"""Records one wave may have; their pages (8 GiB) are committed only as far as they are written."""
+NO_LIMIT = 1 << 62
+_ENTRIES = {
+    runtime_ll.COALESCE: coalesce_entry,
+    runtime_ll.COLLIDE: collide_entry,
+    runtime_ll.WAVEFRONTS: wavefronts_entry,
+    runtime_ll.ATOMIC_WAVEFRONTS: atomic_wavefronts_entry,
+}
+
+
+@dataclass(frozen=True)
+class Key:
+    """Name one form of a kernel's machine code."""
+
+    block: tuple[int, int, int]
+    counts_only: bool
+    strict_index: bool
+    nonnegative: frozenset[str]
+
+
+class Compiled:
+    """Hold a kernel's machine code for one Key, and what is needed to read its counters.
+
+    Raises DataDependent if counts_only is asked of a kernel whose branches or addresses depend on data, and LaunchRefused for
+    one with more memory instructions than a trace record can number.
+    """
+
+    def __init__(self, fn: ir.Function, key: Key) -> None:
+        self.fn, self.key = fn, key
+        self.ssa: Ssa = build(fn)
+        self.register_arrays = register_arrays_of(self.ssa)
+        self.registers = estimate_registers(self.ssa, self.register_arrays)
+        needed = frozenset(counting_slice(self.ssa)) if key.counts_only else None
+        intervals = Intervals(self.ssa, Limits(key.block, key.nonnegative))
+        self.shapes = Shapes(self.ssa, intervals)
+        options = CodeOptions(key.block, key.counts_only, key.strict_index, self.register_arrays, needed)
+        self.code = WarpCode(self.ssa, self.shapes, intervals, options)
+        self.sites = [(b, i) for b, block in enumerate(self.ssa.fn.blocks) for i in block.instrs if isinstance(i, (ir.Ld, ir.St, ir.Atom))]
+        if len(self.sites) > MAX_SITES:
+            raise LaunchRefused(f"kernel {fn.name} has {len(self.sites)} memory instructions, the limit is {MAX_SITES}; split it")
+        self.text = self.code.module()
+
+    @cached_property
+    def run_blocks(self) -> Any:
+        """Return the machine code's entry as a callable (context, first block, count) -> status; it runs without the GIL."""
+        for name, entry in _ENTRIES.items():
+            if name in self.code.text.declared:
+                llvm.add_symbol(name, entry.address)
+        self._machine = machine.link(_object(self.text))
+        kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+        return kind(self._machine.address("run_blocks"))
+
+
+def _object(text: str) -> bytes:
+    """Return the object code of a module, from the disk cache where it has it."""
+    who = f"{version('llvmlite')} {llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}\n"
+    name = hashlib.sha256((who + text).encode()).hexdigest()[:32]
+    file = cache_home() / "kernels" / f"{name}.o"
+    try:
+        return file.read_bytes()
+    except OSError:
+        pass
+    obj = machine.to_object(text)
+    _keep(file, obj)
+    return obj
+
+
+def _keep(file: Path, obj: bytes) -> None:
+    """Write a cache file whole or not at all; a cache that cannot be written is no mistake."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=file.parent)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(obj)
+        os.replace(temporary, file)
+    except OSError:
+        pass
+
+
+class TraceBuffer:
+    """Hold the records of one wave; reused from wave to wave."""
+
+    def __init__(self, records: int = TRACE_RECORDS) -> None:
+        self._arena = GlobalMemory(8 * records)
+        self.records = self._arena.view(0, (records,), np.uint64)
+
+
+_buffer: TraceBuffer | None = None
+
+
+def trace_buffer() -> TraceBuffer:
+    """Return the process's trace buffer."""
+    global _buffer
+    if _buffer is None:
+        _buffer = TraceBuffer()
+    return _buffer
+
+
+class EngineRun:
+    """Run the blocks of one launch: `wave(first, count)` gives the trace of some blocks, `counters()` what was counted so far."""
+
+    def __init__(
+        self, compiled: Compiled, grid: messages.Dim3, params: dict[str, int | float], memory: GlobalMemory, shared_bytes: int,
+        max_steps: int | None = None,
+    ) -> None:  # fmt: skip
+        self.compiled, self.grid, self.max_steps = compiled, grid, max_steps
+        fn, code = compiled.fn, compiled.code
+        self.execs = np.zeros((len(fn.blocks), 3), np.int64)
+        self.site_counts = np.zeros((max(1, len(compiled.sites)), 3), np.int64)
+        self.wraps = np.zeros(max(1, len(code.checks)), np.int64)
+        self._scratch = _aligned(32 * 8)
+        self._frames = _aligned(code.frame_bytes * code.n_warps)
+        self._shared = _aligned(max(64, shared_bytes) + 64)
+        self._params = pack_parameters(fn, params)
+        self.ctx = np.zeros(Ctx.WORDS, np.int64)
+        pointers = {
+            Ctx.SHARED: self._shared, Ctx.PARAMS: self._params, Ctx.FRAMES: self._frames, Ctx.EXECS: self.execs,
+            Ctx.SITES: self.site_counts, Ctx.WRAPS: self.wraps, Ctx.SCRATCH: self._scratch,
+        }  # fmt: skip
+        for word, array in pointers.items():
+            self.ctx[word] = array.ctypes.data
+        self.ctx[Ctx.GLOBAL] = memory.base_pointer
+        self.ctx[Ctx.NCTAID_X : Ctx.NCTAID_Z + 1] = grid
+        self.ctx[Ctx.SHARED_BYTES] = 0 if compiled.key.counts_only else shared_bytes
+
+    def wave(self, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Run blocks first .. first + count - 1; return (records, offsets): block k has records[offsets[k]:offsets[k + 1]].
+
+        The records are a view that the next call overwrites. Raises OutOfBounds, BarrierDivergence, EndlessLoop.
+        """
+        records = trace_buffer().records
+        ends = np.zeros(count, np.int64)
+        start = records.ctypes.data
+        self.ctx[Ctx.TRACE] = start
+        self.ctx[Ctx.TRACE_END] = start + records.nbytes
+        self.ctx[Ctx.ENDS] = ends.ctypes.data
+        self.ctx[Ctx.STEPS] = NO_LIMIT if self.max_steps is None else self.max_steps
+        self.ctx[Ctx.ERROR] = 0
+        if self.compiled.run_blocks(self.ctx.ctypes.data, first, count) != 0:
+            raise self._error()
+        offsets = np.concatenate([[0], (ends - start) // 8])
+        return records[: offsets[-1]], offsets
+
+    def _error(self) -> Exception:
+        fn, ctx = self.compiled.fn, self.ctx
+        block = tuple(int(v) for v in ctx[Ctx.CTAID_X : Ctx.CTAID_Z + 1])
+        site = int(ctx[Ctx.ERROR_SITE])
+        match Error(int(ctx[Ctx.ERROR])):
+            case Error.OUT_OF_BOUNDS:
+                return self._out_of_bounds(block)
+            case Error.BARRIER | Error.BARRIER_MIXED as kind:
+                return self._barrier(block, site, kind)
+            case Error.STEPS:
+                loc = self.compiled.ssa.fn.blocks[site].terminator.loc
+                who = f"warp {int(ctx[Ctx.WARP])}"
+                return messages.endless_loop(fn.name, block, who, self.max_steps or 0, loc.file, loc.line)
+        return LaunchRefused(
+            f"kernel {fn.name}: one wave of blocks makes more than {len(trace_buffer().records)} trace records; launch a smaller grid"
+        )
+
+    def _out_of_bounds(self, block: messages.Dim3) -> Exception:
+        fn, ctx, key = self.compiled.fn, self.ctx, self.compiled.key
+        instr = self.compiled.code.checks[int(ctx[Ctx.ERROR_SITE])]
+        mask = int(ctx[Ctx.ERROR_MASK])
+        lane = (mask & -mask).bit_length() - 1
+        thread = messages.unlinear(int(ctx[Ctx.WARP]) * LANES + lane, key.block)
+        index, extent = int(ctx[Ctx.ERROR_INDEX + lane]), int(ctx[Ctx.ERROR_EXTENT])
+        return messages.out_of_bounds(
+            fn.name, instr.array, instr.dim, index, extent, block, thread, instr.loc.file, instr.loc.line, key.strict_index
+        )
+
+    def _barrier(self, block: messages.Dim3, site: int, kind: Error) -> Exception:
+        """Name the barrier; count the threads that wait there and those that are elsewhere and have not returned."""
+        fn, code = self.compiled.ssa.fn, self.compiled.code
+        frames = self._frames.view(np.int64).reshape(code.n_warps, -1)
+        live = [int(f[0]).bit_count() if int(f[1]) != -2 else 0 for f in frames]
+        if kind is Error.BARRIER:
+            bar = fn.blocks[site].terminator
+            arrived = int(self.ctx[Ctx.ERROR_MASK]).bit_count()
+            missing = live[int(self.ctx[Ctx.WARP])] - arrived
+        else:
+            waits = [int(f[1]) for f in frames]
+            first = next(w for w in waits if w > 0)
+            bar = next(b.terminator for b in fn.blocks if isinstance(b.terminator, ir.Bar) and b.terminator.target == first - 1)
+            arrived = sum(n for n, w in zip(live, waits, strict=True) if w == first)
+            missing = sum(live) - arrived
+        return messages.barrier_divergence(fn.name, block, arrived, missing, bar.loc.file, bar.loc.line)
+
+    @property
+    def block_execs(self) -> np.ndarray:
+        """Return int64 (blocks of the IR, 2): warps and lanes that ran each basic block."""
+        warps = self.execs[:, 0] + self.execs[:, 1]
+        return np.stack([warps, LANES * self.execs[:, 0] + self.execs[:, 2]], axis=1)
+
+    def counters(self) -> Counters:
+        """Return everything counted so far, but for `hierarchy`."""
+        total = Counters.zero()
+        execs = self.block_execs
+        _add_arithmetic(total.arithmetic, self.compiled.fn, execs)
+        for number, (b, instr) in enumerate(self.compiled.sites):
+            warps, lanes = (int(v) for v in execs[b])
+            self._add_site(total, number, instr, warps, lanes, int(self.execs[b, 0]))
+        total.barriers = int(self.ctx[Ctx.BARRIER_WARPS])
+        total.wrapped_indices = int(self.wraps.sum())
+        return total
+
+    def _add_site(self, total: Counters, number: int, instr: ir.Ld | ir.St | ir.Atom, warps: int, lanes: int, full: int) -> None:
+        if instr.space == "local" and instr.array in self.compiled.register_arrays:
+            return
+        kind = {ir.Ld: "load", ir.St: "store"}.get(type(instr)) or ("red" if instr.dst is None else "atom")
+        found = [int(v) for v in self.site_counts[number]]
+        size = ir.BYTES[instr.type]
+        if instr.space == "shared":
+            counts: SharedCounts | SpaceCounts = getattr(total, "shared_atom" if isinstance(instr, ir.Atom) else f"shared_{kind}")
+            known, ideal = self._static_wavefronts(instr)
+            counts.wavefronts += found[1] + known * full
+            counts.ideal_wavefronts += found[2] + ideal * full
+        else:
+            counts = getattr(total, f"{instr.space}_{kind}")
+            counts.sectors += found[0]
+        counts.lanes += lanes
+        counts.bytes += lanes * size
+        counts.requests += warps
+
+    def _static_wavefronts(self, instr: ir.Ld | ir.St | ir.Atom) -> tuple[int, int]:
+        """Return (wavefronts, ideal wavefronts) of a full warp whose address pattern is known; zeros where they were found at run time."""
+        shape = self.compiled.shapes.of(instr.addr)
+        if shape.varying:
+            return 0, 0
+        addresses, size = np.array(shape.pattern, np.int64), ir.BYTES[instr.type]
+        addresses -= addresses.min()
+        if isinstance(instr, ir.Atom):
+            taken = atomic_wavefronts(addresses, LANES_ALL, size)
+        else:
+            taken = wavefronts(addresses, LANES_ALL, size, isinstance(instr, ir.Ld))
+        return int(taken), int(ideal_wavefronts(LANES_ALL, size))
+
+    def notes(self) -> tuple[str, ...]:
+        """Return a sentence for each index check that wrapped a negative index."""
+        return tuple(
+            f"{n} negative indices of {c.array!r} were wrapped once at {c.loc.file}:{c.loc.line} (numba.cuda does the same; --strict-index refuses)"
+            for n, c in zip(self.wraps.tolist(), self.compiled.code.checks, strict=False)
+            if n
+        )
+
+
+def _add_arithmetic(total: Arithmetic, fn: ir.Function, execs: np.ndarray) -> None:
+    for block, (warps, lanes) in zip(fn.blocks, execs.tolist(), strict=True):
+        for name, n in block_counts(block).items():
+            if name == "xu":
+                total.xu_warps += n * warps
+            else:
+                setattr(total, name, getattr(total, name) + n * lanes)
+
+
+def _aligned(nbytes: int) -> np.ndarray:
+    """Return zeroed bytes at a 64-byte boundary."""
+    raw = np.zeros(nbytes + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + nbytes]
+
+
+def pack_parameters(fn: ir.Function, params: dict[str, int | float]) -> np.ndarray:
+    """Return the parameter area: one 64-bit word a name of `parameter_words`, floats in their own format at its start."""
+    words = parameter_words(fn)
+    area = np.zeros(max(1, len(words)), np.uint64)
+    types = {p.name: p.type for p in fn.params if p.ndim is None}
+    for k, name in enumerate(words):
+        kind = {"f32": np.float32, "f64": np.float64}.get(types.get(name, "s64"))
+        if kind is not None:
+            area[k : k + 1].view(kind)[0] = params[name]
+        else:
+            area[k] = np.uint64(int(params[name]) & 0xFFFFFFFFFFFFFFFF)
+    return area

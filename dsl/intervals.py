@@ -1,0 +1,238 @@
+"""Integer ranges: what values a register of an SSA function can take, from constants, launch limits and loop conditions.
+
+What it models: intervals over the integers, widened to infinity where a loop would go on moving a bound, then narrowed by the
+comparisons that dominate a use. What it leaves out: relations between registers, and overflow (64-bit indices do
+not reach it). It decides which index checks are free and which indices cannot be negative. Checked by no metric.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dsl import ir
+from dsl.ssa import Phi, Ssa
+
+INF = math.inf
+Interval = tuple[float, float]
+TOP: Interval = (-INF, INF)
+_NEGATED = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
+_MIRRORED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
+_WIDEN_AFTER = 3
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Say what is known of a launch before it runs: the block's shape, and parameters that are not negative."""
+
+    block: tuple[int, int, int]
+    nonnegative: frozenset[str] = frozenset()
+
+
+def _product(a: Interval, b: Interval) -> Interval:
+    corners = [0 if 0 in (x, y) else x * y for x in a for y in b]
+    return min(corners), max(corners)
+
+
+def _floor_quotient(a: Interval, b: Interval) -> Interval:
+    if b[0] <= 0:
+        return TOP
+    corners = [x if abs(x) == INF else (0.0 if y == INF and x >= 0 else x // y if y != INF else -1.0) for x in a for y in b]
+    return min(corners), max(corners)
+
+
+def _remainder(a: Interval, b: Interval, floor: bool) -> Interval:
+    if b[0] <= 0:
+        return TOP
+    top = b[1] - 1
+    if a[0] >= 0:
+        return 0, min(a[1], top)
+    return (0, top) if floor else (-top, top)
+
+
+def _shift_left(a: Interval, b: Interval) -> Interval:
+    return _product(a, (2.0 ** b[0], 2.0 ** b[1])) if 0 <= b[0] and b[1] < 63 else TOP
+
+
+def _shift_right(a: Interval, b: Interval) -> Interval:
+    return _floor_quotient(a, (2.0 ** b[0], 2.0 ** b[1])) if 0 <= b[0] and b[1] < 64 else TOP
+
+
+def _bit_and(a: Interval, b: Interval) -> Interval:
+    tops = [x[1] for x in (a, b) if x[0] >= 0]
+    return (0, min(tops)) if tops else TOP
+
+
+_BINARY = {
+    "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    "mul": _product,
+    "min": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+    "max": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+    "floordiv": _floor_quotient,
+    "div": lambda a, b: _floor_quotient(a, b) if a[0] >= 0 else TOP,
+    "floormod": lambda a, b: _remainder(a, b, True),
+    "rem": lambda a, b: _remainder(a, b, False),
+    "shl": _shift_left,
+    "shr": _shift_right,
+    "and": _bit_and,
+}
+_UNARY = {
+    "mov": lambda a: a,
+    "neg": lambda a: (-a[1], -a[0]),
+    "abs": lambda a: (max(0, a[0], -a[1]), max(abs(a[0]), abs(a[1]))),
+}
+
+
+def _narrow(interval: Interval, op: str, bound: Interval) -> Interval:
+    """Return the part of an interval that satisfies `x op bound`, for integers."""
+    lo, hi = interval
+    if op == "lt":
+        hi = min(hi, bound[1] - 1)
+    elif op == "le":
+        hi = min(hi, bound[1])
+    elif op == "gt":
+        lo = max(lo, bound[0] + 1)
+    elif op == "ge":
+        lo = max(lo, bound[0])
+    elif op == "eq":
+        lo, hi = max(lo, bound[0]), min(hi, bound[1])
+    return lo, hi
+
+
+class Intervals:
+    """Answer `at(operand, block)`: the interval of an integer operand where it is used."""
+
+    def __init__(self, ssa: Ssa, limits: Limits) -> None:
+        self.ssa, self.limits = ssa, limits
+        self.facts = _dominating_facts(ssa)
+        self.base: dict[int, Interval] = {}
+        self._solve()
+        self._memo: dict[tuple[int, int], Interval] = {}
+
+    def at(self, operand: ir.Operand, block: int) -> Interval:
+        """Return the interval of an operand at a block, narrowed by the branches that lead there."""
+        if isinstance(operand, ir.Imm):
+            return (operand.value, operand.value) if isinstance(operand.value, (int, bool)) else TOP
+        key = (operand.index, block)
+        if key not in self._memo:
+            self._memo[key] = self.base.get(operand.index, TOP)
+            self._memo[key] = self._refined(operand, block)
+        return self._memo[key]
+
+    def _refined(self, reg: ir.Reg, block: int) -> Interval:
+        interval = self.base.get(reg.index, TOP)
+        _, definition = self.ssa.defs[reg.index]
+        if not isinstance(definition, Phi):
+            again = self._transfer(definition, lambda o: self.at(o, block))
+            interval = max(interval[0], again[0]), min(interval[1], again[1])
+        for setp, truth in self.facts[block]:
+            op = setp.op if truth else _NEGATED[setp.op]
+            if isinstance(setp.a, ir.Reg) and setp.a.index == reg.index:
+                interval = _narrow(interval, op, self.at(setp.b, block))
+            elif isinstance(setp.b, ir.Reg) and setp.b.index == reg.index:
+                interval = _narrow(interval, _MIRRORED[op], self.at(setp.a, block))
+        return interval
+
+    def _solve(self) -> None:
+        visits: dict[int, int] = {}
+        changed = True
+        while changed:
+            changed = False
+            for b, block in enumerate(self.ssa.fn.blocks):
+                for definition in [*self.ssa.phis[b], *block.instrs]:
+                    reg = definition.dst if isinstance(definition, Phi) else ir.destination(definition)
+                    if reg is None or reg.type[0] not in "su":
+                        continue
+                    old = self.base.get(reg.index)
+                    new = self._joined(definition) if isinstance(definition, Phi) else self._transfer(definition, self._value)
+                    if new is None or new == old:
+                        continue
+                    visits[reg.index] = visits.get(reg.index, 0) + 1
+                    if old is not None and visits[reg.index] > _WIDEN_AFTER:
+                        new = (old[0] if new[0] >= old[0] else -INF), (old[1] if new[1] <= old[1] else INF)
+                        if new == old:
+                            continue
+                    self.base[reg.index] = new
+                    changed = True
+
+    def _value(self, operand: ir.Operand) -> Interval | None:
+        if isinstance(operand, ir.Imm):
+            return (operand.value, operand.value) if isinstance(operand.value, (int, bool)) else TOP
+        return self.base.get(operand.index) if operand.type[0] in "su" else TOP
+
+    def _joined(self, phi: Phi) -> Interval | None:
+        known = [v for o in phi.incoming.values() if (v := self._value(o)) is not None]
+        return (min(v[0] for v in known), max(v[1] for v in known)) if known else None
+
+    def _transfer(self, instr, value):  # type: ignore[no-untyped-def]
+        """Return the interval an instruction gives for the intervals of its operands; None while one is unknown."""
+        match instr:
+            case ir.Sreg(name=name):
+                return self._special(name)
+            case ir.LdParam(name=name):
+                nonnegative = ".shape." in name or name in self.limits.nonnegative
+                return (0, INF) if nonnegative else TOP
+            case ir.Alu(op=op, srcs=srcs):
+                args = [value(s) for s in srcs]
+                if None in args:
+                    return None
+                table = _UNARY if len(args) == 1 else _BINARY
+                return table[op](*args) if op in table else TOP
+            case ir.Selp(a=a, b=b):
+                known = [v for v in (value(a), value(b)) if v is not None]
+                return (min(v[0] for v in known), max(v[1] for v in known)) if known else None
+            case ir.Cvt(src=src, from_type=from_type) if from_type[0] in "su":
+                return value(src)
+            case ir.Cvt(from_type="pred"):
+                return 0, 1
+            case ir.Chk(index=index, extent=extent):
+                return self._checked(value(index), value(extent))
+            case ir.Ld(type=t) if t in ("u8", "u16"):
+                return 0, 2 ** (8 * ir.BYTES[t]) - 1
+        return TOP
+
+    @staticmethod
+    def _checked(index: Interval | None, extent: Interval | None) -> Interval | None:
+        if index is None or extent is None:
+            return None
+        return max(0, index[0]), (min(index[1], extent[1] - 1) if index[0] >= 0 else extent[1] - 1)
+
+    def _special(self, name: str) -> Interval:
+        kind, _, axis = name.partition(".")
+        if kind == "laneid":
+            return 0, 31
+        extent = self.limits.block["xyz".index(axis)]
+        return {"tid": (0, extent - 1), "ntid": (extent, extent), "ctaid": (0, 2**31 - 2), "nctaid": (1, 2**31 - 1)}[kind]
+
+
+def _dominating_facts(ssa: Ssa) -> list[list[tuple[ir.Setp, bool]]]:
+    """Return, for each block, the integer comparisons known to hold (or not) whenever it runs."""
+    facts: list[list[tuple[ir.Setp, bool]]] = []
+    for b in range(len(ssa.fn.blocks)):
+        here: list[tuple[ir.Setp, bool]] = []
+        child = b
+        while child != 0:
+            parent = ssa.idom[child]
+            terminator = ssa.fn.blocks[parent].terminator
+            if isinstance(terminator, ir.Bra) and ssa.preds[child] == [parent] and terminator.if_true != terminator.if_false:
+                here += _facts_of(ssa, terminator.cond, child == terminator.if_true)
+            child = parent
+        facts.append(here)
+    return facts
+
+
+def _facts_of(ssa: Ssa, cond: ir.Operand, truth: bool) -> list[tuple[ir.Setp, bool]]:
+    """Split a condition into comparisons: an `and` that holds gives both, an `or` that does not gives both negated."""
+    if isinstance(cond, ir.Imm):
+        return []
+    match ssa.defs[cond.index][1]:
+        case ir.Setp(type=t) as setp if t[0] in "su":
+            return [(setp, truth)]
+        case ir.Alu(op="and", srcs=srcs) if truth:
+            return [f for s in srcs for f in _facts_of(ssa, s, True)]
+        case ir.Alu(op="or", srcs=srcs) if not truth:
+            return [f for s in srcs for f in _facts_of(ssa, s, False)]
+        case ir.Alu(op="not", srcs=(src,)):
+            return _facts_of(ssa, src, not truth)
+    return []

@@ -1,0 +1,87 @@
+"""Where machine code finds things: the words of the context, of a warp's frame, and the codes it returns.
+
+What it models: nothing; it is the agreement between dsl/codegen.py (which writes code) and dsl/engine.py (which calls it).
+Everything is an array of 64-bit words.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+MAX_WARPS = 32
+
+
+class Ctx(IntEnum):
+    """Number the words of the context that every call gets."""
+
+    GLOBAL = 0
+    """Host pointer of global address 0."""
+    SHARED = 1
+    TRACE = 2
+    """Next free record."""
+    TRACE_END = 3
+    PARAMS = 4
+    FRAMES = 5
+    EXECS = 6
+    """int64[blocks of the IR][3]: runs with 32 lanes, runs with fewer, lanes of those."""
+    SITES = 7
+    """int64[memory instructions][3]: sectors, wavefronts, ideal wavefronts that were found out at run time."""
+    WRAPS = 8
+    """int64[index checks]: lanes whose negative index was wrapped."""
+    SCRATCH = 9
+    """int64[32] addresses, for calls."""
+    NCTAID_X = 10
+    NCTAID_Y = 11
+    NCTAID_Z = 12
+    CTAID_X = 13
+    CTAID_Y = 14
+    CTAID_Z = 15
+    BLOCK = 16
+    WARP = 17
+    STEPS = 18
+    """Steps that loops with no known bound may still take."""
+    SHARED_BYTES = 19
+    BARRIERS = 20
+    """Barriers this block has passed."""
+    BARRIER_WARPS = 21
+    """Warps that passed a barrier, in all."""
+    ERROR = 22
+    ERROR_SITE = 23
+    ERROR_MASK = 24
+    ERROR_EXTENT = 25
+    MARKED = 26
+    """1 when this warp has a WARP mark in the trace of this region."""
+    TRACE_START = 27
+    ENDS = 28
+    """int64 pointer: end of each block's records."""
+    ERROR_INDEX = 32
+    """32 words: the lanes' indices, or what the error is about."""
+    WORDS = 64
+
+
+class Error(IntEnum):
+    """Number what stopped a launch."""
+
+    OUT_OF_BOUNDS = 1
+    BARRIER = 2
+    STEPS = 3
+    TRACE_FULL = 4
+    BARRIER_MIXED = 5
+
+
+class Frame(IntEnum):
+    """Number the 64-bit words at the start of a warp's frame; pending masks and saved values follow."""
+
+    LIVE = 0
+    RESUME = 1
+    PENDING = 2
+
+
+DONE = 0
+FAILED = -1
+TRACE_SLACK_RECORDS = 80
+"""Free records a request needs before it is written: 2 marks and at most 64 lines of one warp access."""
+LANES_ALL = np.uint32(0xFFFFFFFF)
+"""The mask of a full warp."""

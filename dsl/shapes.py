@@ -1,0 +1,272 @@
+"""Lane shapes and divergence: how a value varies over the 32 lanes of a warp, and which branches split a warp.
+
+What it models, for each SSA register: Uniform (the same in all active lanes), Pattern (a uniform base plus 32 integers
+known when the kernel is compiled: threadIdx.x, a row index times 4, ...) or Varying; and for a base the largest integer
+that is known to divide it. Then a bank-conflict degree is a constant, a coalesced request costs O(1), and a branch on a
+uniform condition is a plain branch. What it leaves out: relations between registers. Checked by no metric: it only decides
+which code is made.
+
+Divergence follows reconvergence at the immediate post-dominator: where paths of one divergent branch meet, phis vary; where
+lanes leave a loop in different iterations, the phis at the loop's exits vary.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dsl import ir
+from dsl.intervals import Intervals
+from dsl.ssa import EXIT, Phi, Ssa, loop_exits
+
+LANES = 32
+ZERO = (0,) * LANES
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Describe a value: lanes hold base + pattern[lane]; pattern None means varying. `divisor` divides the base (0: base is 0)."""
+
+    pattern: tuple[int, ...] | None
+    divisor: int = 1
+
+    @property
+    def uniform(self) -> bool:
+        """Tell whether all lanes hold the same value."""
+        return self.pattern == ZERO
+
+    @property
+    def varying(self) -> bool:
+        """Tell whether nothing is known."""
+        return self.pattern is None
+
+
+VARYING = Shape(None)
+UNIFORM = Shape(ZERO)
+
+
+def constant(value: int | float | bool) -> Shape:
+    """Return the shape of a constant."""
+    return Shape(ZERO, abs(value)) if isinstance(value, int) else UNIFORM
+
+
+def _added(a: Shape, b: Shape, sign: int) -> Shape:
+    if a.varying or b.varying:
+        return VARYING
+    pattern = tuple(x + sign * y for x, y in zip(a.pattern, b.pattern, strict=True))
+    return Shape(pattern, math.gcd(a.divisor, b.divisor))
+
+
+def _scaled(a: Shape, factor: int) -> Shape:
+    return VARYING if a.varying else Shape(tuple(x * factor for x in a.pattern), a.divisor * abs(factor))
+
+
+def _multiplied(a: Shape, b: Shape, x: ir.Operand, y: ir.Operand) -> Shape:
+    if a.uniform and b.uniform:
+        return Shape(ZERO, a.divisor * b.divisor)
+    for shape, factor in ((a, y), (b, x)):
+        if isinstance(factor, ir.Imm):
+            return _scaled(shape, int(factor.value))
+    return VARYING
+
+
+def _divided(a: Shape, modulus: int, quotient: bool) -> Shape:
+    """Return the shape of a // modulus or a % modulus (floor), exact where no lane carries past a multiple of modulus."""
+    if a.varying or modulus <= 0:
+        return VARYING
+    if a.divisor % modulus == 0:
+        lanes = tuple(x // modulus if quotient else x % modulus for x in a.pattern)
+        return Shape(lanes, a.divisor // modulus if quotient else 0)
+    granule = math.gcd(a.divisor, modulus)
+    if all(0 <= x < granule for x in a.pattern):
+        return UNIFORM if quotient else Shape(a.pattern, granule)
+    return UNIFORM if a.uniform else VARYING
+
+
+def thread_index(axis: str, block: tuple[int, int, int]) -> Shape:
+    """Return the shape of threadIdx for warps cut from the linear thread number x + nx (y + ny z)."""
+    step = {"x": 1, "y": block[0], "z": block[0] * block[1]}[axis]
+    extent = block["xyz".index(axis)]
+    warp_and_lane = Shape(tuple(range(LANES)), LANES)
+    if step * extent >= block[0] * block[1] * block[2]:
+        return _divided(warp_and_lane, step, True)
+    return _divided(_divided(warp_and_lane, step, True), extent, False)
+
+
+class Shapes:
+    """Hold the shape of every SSA register and the set of divergent branches of a function."""
+
+    def __init__(self, ssa: Ssa, intervals: Intervals) -> None:
+        self.ssa, self.intervals = ssa, intervals
+        self.shape: dict[int, Shape] = {}
+        self.divergent: set[int] = set()
+        self._varying_phis: set[int] = set()
+        self._values()
+        while self._mark_divergence():
+            self.shape.clear()
+            self._values()
+
+    def of(self, operand: ir.Operand) -> Shape:
+        """Return the shape of an operand."""
+        return constant(operand.value) if isinstance(operand, ir.Imm) else self.shape[operand.index]
+
+    def _known(self, operand: ir.Operand) -> Shape | None:
+        return constant(operand.value) if isinstance(operand, ir.Imm) else self.shape.get(operand.index)
+
+    def _values(self) -> None:
+        changed = True
+        while changed:
+            changed = False
+            for b, block in enumerate(self.ssa.fn.blocks):
+                for definition in [*self.ssa.phis[b], *block.instrs]:
+                    reg = definition.dst if isinstance(definition, Phi) else ir.destination(definition)
+                    if reg is None:
+                        continue
+                    new = self._phi(b, definition) if isinstance(definition, Phi) else self._transfer(b, definition)
+                    if new is not None and new != self.shape.get(reg.index):
+                        self.shape[reg.index] = new
+                        changed = True
+
+    def _phi(self, block: int, phi: Phi) -> Shape | None:
+        if block in self._varying_phis:
+            return VARYING
+        shapes = [s for o in phi.incoming.values() if (s := self._known(o)) is not None]
+        if not shapes:
+            return None
+        if any(s.pattern != shapes[0].pattern for s in shapes):
+            return VARYING
+        return Shape(shapes[0].pattern, math.gcd(*(s.divisor for s in shapes)))
+
+    def _transfer(self, block: int, instr: ir.Instr) -> Shape | None:
+        shapes = [self._known(o) for o in ir.sources(instr)]
+        if any(s is None for s in shapes):
+            return None
+        match instr:
+            case ir.Alu():
+                return self._alu(block, instr, shapes)
+            case ir.Cvt():
+                return self._cvt(block, instr, shapes[0])
+            case ir.Sreg(name=name):
+                return self._special(name)
+            case ir.LdParam(name=name):
+                return Shape(ZERO, 256 if name.endswith(".base") else 1)
+            case ir.Chk(index=index):
+                return self._chk(block, index, shapes[0], shapes[1])
+            case ir.Selp():
+                return self._selp(shapes)
+            case ir.Ld(space=space):
+                return UNIFORM if shapes[0].uniform and space != "local" else VARYING
+            case ir.Atom():
+                return VARYING
+        return UNIFORM if all(s.uniform for s in shapes) else VARYING
+
+    def _special(self, name: str) -> Shape:
+        kind, _, axis = name.partition(".")
+        if kind == "laneid":
+            return Shape(tuple(range(LANES)), 0)
+        if kind == "tid":
+            return thread_index(axis, self.intervals.limits.block)
+        return Shape(ZERO, self.intervals.limits.block["xyz".index(axis)]) if kind == "ntid" else UNIFORM
+
+    def _alu(self, block: int, instr: ir.Alu, shapes: list[Shape]) -> Shape:
+        if instr.type[0] in "su":
+            known = self._integer(block, instr, shapes)
+            if known is not None:
+                return known
+        return UNIFORM if all(s.uniform for s in shapes) else VARYING
+
+    def _integer(self, block: int, instr: ir.Alu, shapes: list[Shape]) -> Shape | None:
+        srcs = instr.srcs
+        factor = srcs[1].value if len(srcs) == 2 and isinstance(srcs[1], ir.Imm) else None
+        match instr.op:
+            case "mov":
+                return shapes[0]
+            case "neg":
+                return _scaled(shapes[0], -1)
+            case "add":
+                return _added(*shapes, 1)
+            case "sub":
+                return _added(*shapes, -1)
+            case "mul":
+                return _multiplied(*shapes, *srcs)
+        if factor is None or isinstance(factor, float):
+            return None
+        factor = int(factor)
+        match instr.op:
+            case "shl" if 0 <= factor < 63:
+                return _scaled(shapes[0], 1 << factor)
+            case "floordiv":
+                return _divided(shapes[0], factor, True)
+            case "floormod":
+                return _divided(shapes[0], factor, False)
+            case "shr" if 0 <= factor < 63 and self._nonnegative(srcs[0], block):
+                return _divided(shapes[0], 1 << factor, True)
+            case "and" if factor > 0 and (factor & (factor + 1)) == 0:
+                return _divided(shapes[0], factor + 1, False)
+            case "div" if self._nonnegative(srcs[0], block):
+                return _divided(shapes[0], factor, True)
+            case "rem" if self._nonnegative(srcs[0], block):
+                return _divided(shapes[0], factor, False)
+        return None
+
+    def _nonnegative(self, operand: ir.Operand, block: int) -> bool:
+        return self.intervals.at(operand, block)[0] >= 0
+
+    def _cvt(self, block: int, instr: ir.Cvt, shape: Shape) -> Shape:
+        if instr.to_type[0] in "su" and instr.from_type[0] in "su" and not shape.varying:
+            lo, hi = self.intervals.at(instr.src, block)
+            bits = 8 * ir.BYTES[instr.from_type]
+            if -(2 ** (bits - 1)) <= lo and hi < 2 ** (bits - 1):
+                return shape
+        return UNIFORM if shape.uniform else VARYING
+
+    def _chk(self, block: int, index: ir.Operand, shape: Shape, extent: Shape) -> Shape:
+        if shape.uniform:
+            return shape if self._nonnegative(index, block) else UNIFORM
+        return shape if self._nonnegative(index, block) and extent.uniform else VARYING
+
+    @staticmethod
+    def _selp(shapes: list[Shape]) -> Shape:
+        a, b, cond = shapes
+        if not cond.uniform or a.pattern != b.pattern:
+            return VARYING
+        return Shape(a.pattern, math.gcd(a.divisor, b.divisor))
+
+    def _mark_divergence(self) -> bool:
+        """Find divergent branches and the phis that vary for them; return whether there are new ones."""
+        before = len(self._varying_phis)
+        for b, block in enumerate(self.ssa.fn.blocks):
+            terminator = block.terminator
+            if isinstance(terminator, ir.Bra) and not self.of(terminator.cond).uniform:
+                self.divergent.add(b)
+                self._varying_phis |= self._joins(b)
+        return len(self._varying_phis) != before
+
+    def _joins(self, branch: int) -> set[int]:
+        """Return the blocks where lanes split at `branch` may come together again from different sides."""
+        ssa = self.ssa
+        end = ssa.ipdom.get(branch, EXIT)
+        starts = set(ir.successors(ssa.fn.blocks[branch].terminator))
+        joins: set[int] = set()
+        for header, last in ssa.loops.items():
+            if header <= branch <= last and not header <= end <= last:
+                exits = loop_exits(ssa.fn, header, last)
+                joins |= exits
+                starts |= exits
+        label: dict[int, int] = {}
+        if len(starts) == 1:
+            return joins
+        for s in starts:
+            label[s] = s
+        for b in range(min(starts), len(ssa.fn.blocks)):
+            if b not in label or b == end:
+                continue
+            for t in ir.successors(ssa.fn.blocks[b].terminator):
+                if t <= b:
+                    continue
+                if t in label and label[t] != label[b]:
+                    joins.add(t)
+                    label[t] = t
+                elif t not in label:
+                    label[t] = label[b]
+        return joins
