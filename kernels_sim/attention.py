@@ -1,10 +1,12 @@
-"""What the attention kernels share: which keys a row sees, the float64 reference, and the closed forms of bytes and FLOPs.
+"""What the attention kernels share: which keys a row sees, the float64 reference, and closed forms of bytes
+and FLOPs.
 
-Shapes: Q and O are (heads, N, d), K and V (heads, Nk, d), L (heads, N); `heads` is batch times heads. Row i stands at the
-absolute position q_start + i and, when causal, sees the keys 0 .. q_start + i. Everything here is arithmetic on shapes; it
-knows nothing of the simulator, so `counted == closed form` compares two independent answers.
-What it leaves out: caches (see the functions named io_*: a count of elements asked for, or of elements needed once).
-Checked by l1tex__t_requests_*, l1tex__t_sectors_* and smsp__sass_thread_inst_executed_op_*.
+Shapes: Q and O are (heads, N, d), K and V (heads, Nk, d), L (heads, N); `heads` is batch times heads. Row i
+stands at the absolute position q_start + i and, when causal, sees the keys 0 .. q_start + i. Everything
+here is arithmetic on shapes and knows nothing of the simulator, so `counted == closed form` compares two
+independent answers. What it leaves out: caches (the functions named io_* count elements asked for, or
+elements needed once). Checked by l1tex__t_requests_*, l1tex__t_sectors_* and
+smsp__sass_thread_inst_executed_op_*.
 """
 
 from __future__ import annotations
@@ -17,14 +19,14 @@ from typing import Any
 import numpy as np
 
 from gpusim.errors import BadOption
+from kernels_sim.formulas import PER_SECTOR, WARP, ceil_div, matrix_sectors, run_sectors, shared, space
 
-WARP = 32
-SECTOR_ELEMENTS = 8
-"""float32 elements in a 32-byte sector."""
 SMALL_FOOTPRINT_BYTES = 8 << 20
-"""Problems up to this size stay whole in the L2 of every simulated card (the smallest keeps 20 MB of shared data)."""
+"""Problems up to this size stay whole in the L2 of every simulated card (the smallest keeps 20 MB of shared
+data).
+"""
 EXP = {"ffma": 4, "fmul": 1, "fadd": 1, "mufu": 1}
-"""Machine instructions of one float32 exp: h200 fact, flash_row and softmax_row."""
+"""Machine instructions of one float32 exp, as an H200 counted them in two kernels."""
 LOG = {"ffma": 11, "fmul": 1, "fadd": 1}
 """Machine instructions of one float32 log."""
 DIV = {"ffma": 5, "mufu": 1}
@@ -57,13 +59,16 @@ def shape_of(options: Any) -> Shape:
     if options.Nk is not None and options.Nk < 0:
         raise BadOption(f"--Nk must be at least 1 (or 0: as many keys as queries), got {options.Nk}")
     if max(options.heads, options.batch) > 65535:
-        raise BadOption(f"--heads and --batch are grid dimensions y and z, at most 65535; got {options.heads}, {options.batch}")
+        got = f"{options.heads} and {options.batch}"
+        raise BadOption(f"--heads and --batch are grid dimensions y and z, at most 65535; got {got}")
     if options.dtype != "float32":
-        raise BadOption(f"--dtype must be float32, got {options.dtype}: float16, bfloat16 and fp8 come with the tensor-core variants")
+        later = "float16, bfloat16 and fp8 come with the tensor-core variants"
+        raise BadOption(f"--dtype must be float32, got {options.dtype}: {later}")
     if options.scale is not None and not math.isfinite(options.scale):
         raise BadOption(f"--scale must be a finite number, got {options.scale}")
     scale = 1.0 / math.sqrt(options.d) if options.scale is None else options.scale
-    return Shape(options.N, options.Nk or options.N, options.d, options.heads * options.batch, options.causal, options.q_start, scale)
+    heads = options.heads * options.batch
+    return Shape(options.N, options.Nk or options.N, options.d, heads, options.causal, options.q_start, scale)
 
 
 # Which keys a row sees
@@ -93,7 +98,8 @@ def block_keys(shape: Shape, Br: int) -> np.ndarray:
 
 
 def tiles_visited(shape: Shape, Br: int, Bc: int) -> np.ndarray:
-    """Return how many K/V tiles of Bc keys each block visits; the others lie wholly in its future and are skipped."""
+    """Return how many K/V tiles of Bc keys each block visits; the others lie in its future and are skipped.
+    """
     return -(-block_keys(shape, Br) // Bc)
 
 
@@ -127,15 +133,19 @@ def io_flash(shape: Shape, Br: int, Bc: int) -> int:
 
 
 def io_flash_ideal(shape: Shape, Br: int, Bc: int) -> int:
-    """Count the elements that flash attention moves if each K/V tile comes from DRAM once: Q, O, L, and K, V up to the last tile visited."""
+    """Count the elements that flash attention moves if each K/V tile that some block visits comes from DRAM
+    once.
+    """
     keys = min(shape.Nk, Bc * int(tiles_visited(shape, Br, Bc).max()))
     return shape.heads * (2 * shape.N * shape.d + shape.N + 2 * keys * shape.d)
 
 
 def attention_flops(shape: Shape, backward: bool = False, recompute: bool = True) -> int:
-    """Count the FLOPs of the matrix products over the visible pairs alone; a multiply-add is two, softmax is not counted.
+    """Count the FLOPs of the matrix products over the visible pairs; a multiply-add is two, softmax is not
+    counted.
 
-    Forward: Q K^T and P V, 2 d each a pair. Backward: dV, dP, dQ, dK, 2 d each, and S again when it is recomputed.
+    Forward: Q K^T and P V, 2 d each a pair. Backward: dV, dP, dQ, dK, 2 d each, and S again if it is
+    recomputed.
     """
     products = (5 if recompute else 4) if backward else 2
     return 2 * products * shape.d * visible_pairs(shape) * shape.heads
@@ -153,7 +163,9 @@ def _visits(shape: Shape, Br: int, Bc: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Access:
-    """Count float32 accesses: lanes, requests, sectors. Adds, and multiplies by how often it happens."""
+    """Count float32 accesses: lanes, requests, sectors (0 in shared memory). Adds; times a number is so
+    many of them.
+    """
 
     lanes: int = 0
     requests: int = 0
@@ -165,56 +177,58 @@ class Access:
     def __mul__(self, times: int) -> Access:
         return Access(self.lanes * times, self.requests * times, self.sectors * times)
 
-    def paths(self, space: str) -> dict[str, int]:
+    def paths(self, name: str) -> dict[str, int]:
         """Return the counters of a global space ("global_load") by their paths."""
-        return {f"{space}.lanes": self.lanes, f"{space}.bytes": 4 * self.lanes,
-                f"{space}.requests": self.requests, f"{space}.sectors": self.sectors}
+        return space(name, lanes=self.lanes, requests=self.requests, sectors=self.sectors)
+
+    def shared_paths(self, name: str) -> dict[str, int]:
+        """Return the counters of a shared space ("shared_load") where no two words of a request share a
+        bank.
+        """
+        return shared(name, lanes=self.lanes, requests=self.requests, wavefronts=self.requests)
 
 
 def linear(start: int, count: int, threads: int) -> Access:
-    """Count a block's access to `count` consecutive elements from `start`: thread t takes t, t + threads, and so on.
+    """Count a block's access to `count` consecutive elements: thread t takes t, t + threads, and so on.
 
-    start counts elements from an address that is a multiple of 32 bytes.
+    start: elements between a multiple of 32 bytes and the first of them.
     """
-    return _linear(start % SECTOR_ELEMENTS, count, threads)
+    return _linear(start % PER_SECTOR, count, threads)
 
 
 @lru_cache(maxsize=4096)
 def _linear(phase: int, count: int, threads: int) -> Access:
-    warps = np.arange(0, threads, WARP)
-    first = (np.arange(0, count, threads)[:, None] + warps).ravel()
-    width = np.tile(np.minimum(WARP, threads - warps), len(first) // len(warps))
-    first, width = first[first < count], width[first < count]
-    last = phase + np.minimum(first + width, count) - 1
-    sectors = last // SECTOR_ELEMENTS - (phase + first) // SECTOR_ELEMENTS + 1
-    return Access(count, len(first), int(sectors.sum()))
+    requests = sectors = 0
+    for turn in range(0, count, threads):
+        for first in range(turn, min(turn + threads, count), WARP):
+            requests += 1
+            sectors += run_sectors(phase + first, min(WARP, turn + threads - first, count - first))
+    return Access(count, requests, sectors)
 
 
 def row_per_thread(first_row: int, rows: int, d: int) -> Access:
-    """Count an access in which thread t of a block walks row first_row + t of a matrix with rows of d elements.
+    """Count an access in which thread t of a block walks row first_row + t of a matrix with rows of d
+    elements.
 
     Lanes lie d elements apart: with d of 8 or more each one touches a sector of its own.
     """
-    warps = [min(WARP, rows - w) for w in range(0, rows, WARP)]
-    if d >= SECTOR_ELEMENTS:
+    warps = [(first_row + w, min(WARP, rows - w)) for w in range(0, rows, WARP)]
+    if d >= PER_SECTOR:
         return Access(rows * d, len(warps) * d, rows * d)
-    sectors = sum(_strided((d * (first_row + WARP * w) + k) % SECTOR_ELEMENTS, n, d) for w, n in enumerate(warps) for k in range(d))
+    sectors = sum(_strided((d * row + k) % PER_SECTOR, n, d) for row, n in warps for k in range(d))
     return Access(rows * d, len(warps) * d, sectors)
 
 
 @lru_cache(maxsize=4096)
 def _strided(phase: int, lanes: int, stride: int) -> int:
-    return len({(phase + lane * stride) // SECTOR_ELEMENTS for lane in range(lanes)})
+    return len({(phase + lane * stride) // PER_SECTOR for lane in range(lanes)})
 
 
 def row_segments(rows: int, width: int) -> Access:
-    """Count one access to each element of a matrix (rows, width) where a warp takes 32 neighbours of a row at a time."""
-    first = np.arange(0, width, WARP)
-    last = np.minimum(first + WARP, width) - 1
-    phases = (np.arange(min(rows, SECTOR_ELEMENTS), dtype=np.int64) * width) % SECTOR_ELEMENTS
-    each = [int(((p + last) // SECTOR_ELEMENTS - (p + first) // SECTOR_ELEMENTS + 1).sum()) for p in phases]
-    sectors = sum(n * -(-(rows - i) // SECTOR_ELEMENTS) for i, n in enumerate(each))
-    return Access(rows * width, rows * len(first), sectors)
+    """Count one access to each element of a matrix (rows, width), where a warp takes 32 neighbours of a row
+    at a time.
+    """
+    return Access(rows * width, rows * ceil_div(width, WARP), matrix_sectors(rows, width))
 
 
 def arithmetic(*terms: tuple[int, dict[str, int]]) -> dict[str, int]:
@@ -226,11 +240,14 @@ def arithmetic(*terms: tuple[int, dict[str, int]]) -> dict[str, int]:
 # The reference
 
 
-def reference(Q: np.ndarray, K: np.ndarray, V: np.ndarray, shape: Shape, rows: int = 256) -> tuple[np.ndarray, np.ndarray]:
-    """Return (O, L) in float64: O (heads, N, d) = softmax(scale Q K^T) V, L (heads, N) = log of the sum of exp of the scores.
+def reference(
+    Q: np.ndarray, K: np.ndarray, V: np.ndarray, shape: Shape, rows: int = 256
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return in float64 O (heads, N, d) = softmax(scale Q K^T) V and L (heads, N) = log of the sum of exp
+    of the scores.
 
-    Works on `rows` query rows at a time, so that N = 16384 needs 32 MB and no N x N matrix. A row that sees no key gives
-    O = 0 and L = -inf; NaN in a key or value that a row does not see does not reach it.
+    Works on `rows` query rows at a time, so that N = 16384 needs 32 MB a matrix of scores. A row that sees
+    no key gives O = 0 and L = -inf; NaN in a key or a value that a row does not see does not reach it.
     """
     seen = keys_seen(shape)
     O = np.zeros((shape.heads, shape.N, shape.d))
@@ -244,8 +261,10 @@ def reference(Q: np.ndarray, K: np.ndarray, V: np.ndarray, shape: Shape, rows: i
     return O, L
 
 
-def _reference_rows(q: np.ndarray, k: np.ndarray, v: np.ndarray, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return O and L of some rows; q is scaled, seen is the number of keys of each row, in ascending order."""
+def _reference_rows(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, seen: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return O and L of some rows; q is scaled, seen is the number of keys of each row, ascending."""
     most = int(seen[-1])
     if most == 0:
         return np.zeros_like(q), np.full(len(q), -np.inf)
@@ -256,13 +275,14 @@ def _reference_rows(q: np.ndarray, k: np.ndarray, v: np.ndarray, seen: np.ndarra
     shift = np.where(top == -np.inf, 0.0, top)
     p = np.exp(scores - shift[:, None])
     total = p.sum(axis=1)
-    with np.errstate(divide="ignore"):
-        lse = top + np.log(np.where(seen > 0, total, 1.0))
-    return _weigh(p, v[:most], ~hidden) / np.where(seen > 0, total, 1.0)[:, None], lse
+    total[seen == 0] = 1.0
+    return _weigh(p, v[:most], ~hidden) / total[:, None], top + np.log(total)
 
 
 def _weigh(p: np.ndarray, v: np.ndarray, visible: np.ndarray) -> np.ndarray:
-    """Return p @ v in which a value that is not finite counts only for the rows that see it (0 * NaN is NaN)."""
+    """Return p @ v in which a value that is not finite counts only for the rows that see it (0 * NaN is
+    NaN).
+    """
     finite = np.isfinite(v).all(axis=1)
     if finite.all():
         return p @ v
@@ -272,7 +292,16 @@ def _weigh(p: np.ndarray, v: np.ndarray, visible: np.ndarray) -> np.ndarray:
     return out
 
 
-def fits_small(shape: Shape, elements: int) -> bool:
-    """Return whether all arrays, `elements` float32 in sum, stay in L2 and each starts and ends on a 64-byte boundary of DRAM."""
-    aligned = all(count * shape.d * shape.heads % 16 == 0 for count in (shape.N, shape.Nk))
-    return aligned and 4 * elements <= SMALL_FOOTPRINT_BYTES
+
+def dram(read: int, written: int, sizes: tuple[int, ...]) -> dict[str, int]:
+    """Return DRAM's counters for `read` and `written` distinct elements with cold caches, where they
+    follow.
+
+    They do where all fits L2 by far and the pieces of arrays in `sizes` (elements) end on 64-byte
+    boundaries: each sector is read once, nothing is written back, what was stored is dirty at the end. Else
+    the answer is empty.
+    """
+    if any(n % (2 * PER_SECTOR) for n in sizes) or 4 * (read + written) > SMALL_FOOTPRINT_BYTES:
+        return {}
+    return {"hierarchy.dram_read_bytes": 4 * read, "hierarchy.dram_write_bytes": 0,
+            "hierarchy.dirty_bytes": 4 * written}

@@ -1,21 +1,25 @@
-"""FlashAttention's forward pass with one thread a query row: K/V tiles in shared memory, online softmax, no N x N matrix.
+"""FlashAttention's forward pass, one thread a query row: K/V tiles in shared memory, online softmax.
 
-The algorithm is FlashAttention-2's: a block owns Br query rows, walks the K/V tiles of Bc keys that its rows can see, and
-keeps the row maximum m, the denominator and the unnormalised output in registers; O and L = m + log(denominator) are
-written once. Inside a tile the keys go by in strips of STRIP: STRIP scores, one rescaling, STRIP weighted values. A whole
-tile at a time, as the paper has it, would need Bc private scores a thread (64 more registers, 128 at Bc = 128), and a key
-at a time rescales the accumulator d times a key; strips of 8 rescale d / 8 times.
+The algorithm is FlashAttention-2's: a block owns Br query rows, walks the K/V tiles of Bc keys that its
+rows can see, and keeps the row maximum m, the denominator and the unnormalised output in registers; O and L
+= m + log(denominator) are written once. Inside a tile the keys go by in strips of STRIP: STRIP scores, one
+rescaling, STRIP weighted values. A whole tile at a time, as the paper has it, would need Bc private scores
+a thread (64 more registers, 128 at Bc = 128), and a key at a time rescales the accumulator d times a key;
+strips of 8 rescale d / 8 times.
 
 What to look at in the report:
-- Global loads: Q is asked for once and K, V once a block, so N d (2 + 2 ceil(N/Br)) + N elements pass L1. DRAM reads only
-  3 N d of them: the blocks walk the same tiles side by side and find them in L2. Double Br, and the load sectors halve.
-- Sectors per request: the tiles come in coalesced (4), Q and O do not (32): a thread walks its own row. It costs little,
-  as Q and O are touched once.
-- Shared memory: no bank conflicts. A tile is stored 32 neighbours at a time, and every load is a broadcast (all rows of a
-  warp want the same key), one wavefront each; but each FFMA needs one, so the kernel is bound by shared loads, not by FLOPs.
-- Occupancy: 2 d + STRIP registers for q, the accumulator and the scores; with a block of Br threads and 8 Bc d bytes of
-  tiles the limiter is soon shared memory or registers.
-- Causal: blocks skip the tiles in their future, about half of them; `tiles` and `skipped` are in the closed form's note.
+- Global loads: Q is asked for once and K, V once a block, so N d (2 + 2 ceil(N/Br)) + N elements pass L1.
+  DRAM reads only 3 N d of them: the blocks walk the same tiles side by side and find them in L2. Double Br,
+  and the load sectors halve.
+- Sectors per request: the tiles come in coalesced (4), Q and O do not (32): a thread walks its own row. It
+  costs little, as Q and O are touched once.
+- Shared memory: no bank conflicts. A tile is stored 32 neighbours at a time, and every load is a broadcast
+  (all rows of a warp want the same key), one wavefront each; but each FFMA needs one, so the kernel is
+  bound by shared loads, not by FLOPs.
+- Occupancy: q, the accumulator and the scores take 2 d + STRIP registers a thread before any address, so the
+  register file is the limiter at d = 64 (240 registers, 4 blocks of 64 threads an SM); large tiles of
+  8 Bc d bytes make it shared memory.
+- Causal: blocks skip the tiles in their future, about half of them (`statistics`).
 
 What it leaves out: tensor cores, asynchronous copies, 16-bit types: other variants.
 """
@@ -24,7 +28,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -35,12 +39,12 @@ from kernels_sim.attention import (
     DIV,
     EXP,
     LOG,
-    SMALL_FOOTPRINT_BYTES,
     Access,
     Shape,
     arithmetic,
     block_keys,
     block_rows,
+    dram,
     linear,
     reference,
     row_per_thread,
@@ -48,6 +52,7 @@ from kernels_sim.attention import (
     tiles_skipped,
     tiles_visited,
 )
+from kernels_sim.formulas import ceil_div
 from kernels_sim.problem import Data, KernelSpec, Problem, Step
 
 float32 = np.float32
@@ -60,13 +65,32 @@ STATIC_SHARED_LIMIT = 49152
 SHARED_LIMIT = 232448
 """Bytes of shared memory a block of an H100 or H200 can opt in to."""
 
+REGISTERS: dict[tuple[int, bool], int] = {
+    (16, False): 93,
+    (16, True): 72,
+    (32, False): 128,
+    (32, True): 128,
+    (48, False): 168,
+    (48, True): 130,
+    (64, False): 240,
+    (64, True): 246,
+    (80, False): 255,
+    (80, True): 255,
+    (128, False): 255,
+    (128, True): 255,
+}
+"""(d, causal) -> registers a thread, the same for all Br and Bc tried; at d = 128, 420 bytes a thread spill."""
+REGISTERS_SOURCE = "ptxas 13.0.88, sm_90, of bench/flash_forward.cu: the same loops, unrolled (numba-cuda cannot)"
 
-@lru_cache(maxsize=None)
+
+@cache
 def make_kernel(d: int, Br: int, Bc: int, causal: bool) -> Any:
-    """Return the kernel for a head dimension, a tile shape and causal or not: flash_forward(Q, K, V, O, L, scale, q_start).
+    """Return the kernel for a head dimension, a tile shape and causal or not: flash_forward(Q, K, V, O, L,
+    scale, q_start).
 
-    Q, O: (heads, N, d); K, V: (heads, Nk * d), so that a tile of Bc rows is one contiguous run; L: (heads, N); all float32.
-    Grid (ceil(N / Br), heads, batch), block Br. Tiles over 48 KB use dynamic shared memory: `shared_bytes` says how much.
+    Q, O: (heads, N, d); K, V: (heads, Nk * d), so that a tile of Bc rows is one contiguous run; L: (heads,
+    N); all float32. Grid (ceil(N / Br), heads, batch), block Br. Tiles over 48 KB use dynamic shared
+    memory: `shared_bytes` says how much.
     """
     tile = Bc * d
     dynamic = shared_bytes(d, Bc) > 0
@@ -187,23 +211,24 @@ class Options:
     heads: int = field(default=1, metadata={"help": "heads, grid dimension y"})
     batch: int = field(default=1, metadata={"help": "sequences, grid dimension z"})
     causal: bool = field(default=False, metadata={"help": "a row sees no key after its own position"})
-    q_start: int = field(default=0, metadata={"help": "absolute position of row 0 for causal; may be negative"})
-    scale: float | None = field(default=None, metadata={"help": "factor of the scores; not given: 1 / sqrt(d)"})
+    q_start: int = field(default=0, metadata={"help": "position of row 0 for causal; may be negative"})
+    scale: float | None = field(default=None, metadata={"help": "factor of the scores; else 1 / sqrt(d)"})
     dtype: str = field(default="float32", metadata={"help": "element type: float32"})
 
 
 def check_tile(Br: int, Bc: int, d: int) -> None:
     """Raise BadOption for a tile shape that the kernel does not accept."""
     if not 1 <= Br <= 1024:
-        raise BadOption(f"flash_forward: --Br must be 1 to 1024, got {Br}: a block has one thread a query row")
+        raise BadOption(f"flash_forward: --Br must be 1 to 1024, got {Br}: a block is one thread a query row")
     if Bc < STRIP or Bc % STRIP:
-        raise BadOption(f"flash_forward: --Bc must be a positive multiple of {STRIP}, got {Bc}: keys go by in strips of {STRIP}")
+        why = f"keys go by in strips of {STRIP}"
+        raise BadOption(f"flash_forward: --Bc must be a positive multiple of {STRIP}, got {Bc}: {why}")
     each = 4 * Bc * d
     if 2 * each > SHARED_LIMIT:
         largest = SHARED_LIMIT // (8 * d) // STRIP * STRIP
         raise BadOption(
-            f"flash_forward: --Bc {Bc} with --d {d} needs {2 * each} bytes of shared memory (K tile {each}, V tile {each}), "
-            f"a block can have {SHARED_LIMIT}; the largest --Bc that fits is {largest}"
+            f"flash_forward: --Bc {Bc} with --d {d} needs {2 * each} bytes of shared memory (K tile {each}, "
+            f"V tile {each}), a block can have {SHARED_LIMIT}; the largest --Bc that fits is {largest}"
         )
 
 
@@ -214,13 +239,16 @@ def build(options: Options, data: Data) -> Problem:
     H, N, Nk, d = shape.heads, shape.N, shape.Nk, shape.d
     Q, K, V = data.normal(H, N, d), data.normal(H, Nk * d), data.normal(H, Nk * d)
     O, L = data.filled(np.nan, H, N, d), data.filled(np.nan, H, N)
+    registers = REGISTERS.get((d, shape.causal)) if options.Br <= 256 else None
     step = Step(
         kernel=make_kernel(d, options.Br, options.Bc, shape.causal),
-        grid=(-(-N // options.Br), options.heads, options.batch),
+        grid=(ceil_div(N, options.Br), options.heads, options.batch),
         block=(options.Br,),
         args=(Q, K, V, O, L, np.float32(shape.scale), shape.q_start),
         shared_bytes=shared_bytes(d, options.Bc),
         closed_form=closed_form(shape, options.Br, options.Bc),
+        registers=registers,
+        registers_source=REGISTERS_SOURCE if registers else "",
     )
 
     def expected() -> dict[str, np.ndarray]:
@@ -232,19 +260,21 @@ def build(options: Options, data: Data) -> Problem:
 
 def statistics(shape: Shape, Br: int, Bc: int) -> dict[str, int]:
     """Count the K/V tiles that all blocks of all heads visit, and those that they skip."""
-    return {"tiles": shape.heads * int(tiles_visited(shape, Br, Bc).sum()), "skipped": shape.heads * tiles_skipped(shape, Br, Bc)}
+    visited = int(tiles_visited(shape, Br, Bc).sum())
+    return {"tiles": shape.heads * visited, "skipped": shape.heads * tiles_skipped(shape, Br, Bc)}
 
 
 def closed_form(shape: Shape, Br: int, Bc: int) -> dict[str, int]:
     """Return what the counters must be, by counter path; every number follows from the shape alone.
 
-    Cache figures are given where they follow too: a problem that fits L2 reads each sector from DRAM once (cold caches) and
-    leaves its output dirty; other shapes have no hierarchy.dram_read_bytes and hierarchy.dirty_bytes here.
+    Cache figures are given where they follow too: a problem that fits L2 reads each sector from DRAM once
+    (cold caches) and leaves its output dirty; other shapes have no hierarchy.dram_read_bytes and
+    hierarchy.dirty_bytes here.
     """
     stores = _stores(shape, Br)
     forms = _loads(shape, Br, Bc).paths("global_load") | stores.paths("global_store")
     forms |= _shared(shape, Br, Bc) | _arithmetic(shape, Br)
-    forms["barriers"] = 2 * shape.heads * int(tiles_visited(shape, Br, Bc).sum()) * -(-Br // 32)
+    forms["barriers"] = 2 * shape.heads * int(tiles_visited(shape, Br, Bc).sum()) * ceil_div(Br, 32)
     forms["hierarchy.l2_write"] = stores.sectors
     return forms | _dram(shape, Br, Bc)
 
@@ -256,7 +286,9 @@ def _blocks(shape: Shape, Br: int) -> list[tuple[int, int]]:
 
 
 def _loads(shape: Shape, Br: int, Bc: int) -> Access:
-    """Count the global loads: each block its rows of Q, and the keys below Nk of each tile that it visits, of K and of V."""
+    """Count the global loads: each block its rows of Q, and the keys below Nk of each tile that it visits,
+    of K and of V.
+    """
     total = sum((row_per_thread(row, n, shape.d) for row, n in _blocks(shape, Br)), Access())
     visited = tiles_visited(shape, Br, Bc)
     for head in range(shape.heads):
@@ -275,30 +307,31 @@ def _stores(shape: Shape, Br: int) -> Access:
 
 
 def _strips(shape: Shape, Br: int) -> tuple[int, int]:
-    """Count (thread, strip) and (warp, strip) pairs over all heads: who scores how many strips; rows beyond N score none."""
-    strips, rows = -(-block_keys(shape, Br) // STRIP), block_rows(shape, Br)
-    return shape.heads * int((strips * rows).sum()), shape.heads * int((strips * -(-rows // 32)).sum())
+    """Count (thread, strip) and (warp, strip) pairs over all heads: who scores how many strips; rows beyond
+    N score none.
+    """
+    strips, rows = ceil_div(block_keys(shape, Br), STRIP), block_rows(shape, Br)
+    return shape.heads * int((strips * rows).sum()), shape.heads * int((strips * ceil_div(rows, 32)).sum())
 
 
 def _shared(shape: Shape, Br: int, Bc: int) -> dict[str, int]:
-    """Count shared memory: whole tiles are stored (zeros beyond Nk), and each strip loads its keys and values as broadcasts."""
+    """Count shared memory: whole tiles are stored (zeros beyond Nk), and each strip loads its keys and
+    values as broadcasts.
+    """
     tiles = shape.heads * int(tiles_visited(shape, Br, Bc).sum())
     stored = linear(0, Bc * shape.d, Br) * (2 * tiles)
     threads, warps = _strips(shape, Br)
     each = 2 * STRIP * shape.d
     loaded = Access(threads * each, warps * each)
-    forms = {}
-    for space, count in (("shared_store", stored), ("shared_load", loaded)):
-        forms |= {f"{space}.lanes": count.lanes, f"{space}.bytes": 4 * count.lanes, f"{space}.requests": count.requests,
-                  f"{space}.wavefronts": count.requests, f"{space}.ideal_wavefronts": count.requests}
-    return forms
+    return stored.shared_paths("shared_store") | loaded.shared_paths("shared_load")
 
 
 def _arithmetic(shape: Shape, Br: int) -> dict[str, int]:
-    """Count float instructions. A strip: 2 STRIP d FFMA for scores and output, d FMUL to rescale, STRIP + 1 exponentials.
+    """Count float instructions. A strip: 2 STRIP d FFMA for scores and output, d FMUL to rescale, STRIP + 1
+    exponentials.
 
-    The exponentials' arguments and the sum of the weights are FADD, the denominator is one FFMA. A row: d FMUL to scale q,
-    d divisions, one logarithm and one FADD for L.
+    The exponentials' arguments and the sum of the weights are FADD, the denominator is one FFMA. A row: d
+    FMUL to scale q, d divisions, one logarithm and one FADD for L.
     """
     threads, _ = _strips(shape, Br)
     rows, d = shape.heads * shape.N, shape.d
@@ -312,14 +345,11 @@ def _arithmetic(shape: Shape, Br: int) -> dict[str, int]:
 
 
 def _dram(shape: Shape, Br: int, Bc: int) -> dict[str, int]:
-    """Give DRAM's figures where the arrays fit L2 by far and end on 64-byte boundaries: all is read once, nothing written back."""
+    """Give DRAM's figures: Q and each visited tile are read once, O and L stay in L2."""
     keys = min(shape.Nk, Bc * int(tiles_visited(shape, Br, Bc).max()))
-    read = 4 * shape.heads * shape.d * (shape.N + 2 * keys)
-    written = 4 * shape.heads * shape.N * (shape.d + 1)
-    aligned = all(4 * n % 64 == 0 for n in (shape.N * shape.d, shape.Nk * shape.d, keys * shape.d, shape.heads * shape.N))
-    if not aligned or read + written > SMALL_FOOTPRINT_BYTES:
-        return {}
-    return {"hierarchy.dram_read_bytes": read, "hierarchy.dram_write_bytes": 0, "hierarchy.dirty_bytes": written}
+    sizes = shape.N * shape.d, shape.Nk * shape.d, keys * shape.d, shape.heads * shape.N
+    return dram(shape.heads * shape.d * (shape.N + 2 * keys), shape.heads * shape.N * (shape.d + 1), sizes)
 
 
-SPEC = KernelSpec("flash_forward", "FlashAttention forward: K/V tiles in shared memory, online softmax, O and L", Options, build)
+SUMMARY = "FlashAttention forward: K/V tiles in shared memory, online softmax, no N x N matrix"
+SPEC = KernelSpec("flash_forward", SUMMARY, Options, build)

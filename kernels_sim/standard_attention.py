@@ -5,13 +5,13 @@
 3. output:  O = P V, tiles of 32 x 32.
 
 What to look at in the report, next to flash_forward on the same shape:
-- The totals. Even if every kernel read each input once, S and P would be written and read once each: 4 N d + 4 N^2 + N
-  elements (`io_standard`), against 4 N d + N for flash attention with its tiles in L2. The launches ask for more: each
-  tile of Q, K, P and V is fetched by every block that needs it.
-- DRAM and L2. While S fits L2 the softmax reads it from there within a launch; cold caches make each launch start from
-  DRAM. At N = 4096 S alone has 67 MB and is written back while the first launch runs.
-- Shared memory: K's tile is padded to rows of 33 words, because a warp reads a column of it; without the padding each of
-  those loads would take 32 wavefronts. Q's and P's tiles are read as broadcasts.
+- The totals. Even if every kernel read each input once, S and P would be written and read once each: 4 N d
+  + 4 N^2 + N elements (`io_standard`), against 4 N d + N for flash attention with its tiles in L2. The
+  launches ask for more: each tile of Q, K, P and V is fetched by every block that needs it.
+- DRAM and L2. While S fits L2 the softmax reads it from there within a launch; cold caches make each launch
+  start from DRAM. At N = 4096 S alone has 67 MB and is written back while the first launch runs.
+- Shared memory: K's tile is padded to rows of 33 words, because a warp reads a column of it; without the
+  padding each of those loads would take 32 wavefronts. Q's and P's tiles are read as broadcasts.
 - Causal saves nothing here: the masked half of S is computed, written, read and weighed with 0.
 
 What it leaves out: skipping masked tiles, fusing any two of the three steps.
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -32,16 +32,18 @@ from kernels_sim.attention import (
     DIV,
     EXP,
     LOG,
-    SMALL_FOOTPRINT_BYTES,
     Access,
     Shape,
     arithmetic,
+    dram,
     linear,
     reference,
     row_segments,
     shape_of,
 )
+from kernels_sim.formulas import ceil_div
 from kernels_sim.problem import Data, KernelSpec, Problem, Step
+from kernels_sim.registers import recorded
 
 float32 = np.float32
 ZERO, ONE, NEG_INF = np.float32(0), np.float32(1), np.float32(-np.inf)
@@ -56,9 +58,10 @@ PADDED = TILE + 1
 SOFTMAX_THREADS = 128
 
 
-@lru_cache(maxsize=None)
+@cache
 def make_scores(d: int, causal: bool) -> Any:
-    """Return the kernel scores(Q, K, S, scale, q_start): Q (heads, N, d), K (heads, Nk, d), S (heads, N, Nk), float32.
+    """Return the kernel scores(Q, K, S, scale, q_start): Q (heads, N, d), K (heads, Nk, d), S (heads, N,
+    Nk), float32.
 
     Grid (ceil(Nk / 32), ceil(N / 32), heads), block (32, 8).
     """
@@ -102,9 +105,11 @@ def make_scores(d: int, causal: bool) -> Any:
     return scores
 
 
-@lru_cache(maxsize=None)
+@cache
 def make_softmax() -> Any:
-    """Return the kernel softmax(S, P, L): S, P (heads, N, Nk), L (heads, N), float32. Grid (N, heads), block 128."""
+    """Return the kernel softmax(S, P, L): S, P (heads, N, Nk), L (heads, N), float32. Grid (N, heads),
+    block 128.
+    """
 
     @cuda.jit
     def softmax(S, P, L):
@@ -152,9 +157,10 @@ def make_softmax() -> Any:
     return softmax
 
 
-@lru_cache(maxsize=None)
+@cache
 def make_output(d: int, causal: bool) -> Any:
-    """Return the kernel output(P, V, O, q_start): P (heads, N, Nk), V (heads, Nk, d), O (heads, N, d), float32.
+    """Return the kernel output(P, V, O, q_start): P (heads, N, Nk), V (heads, Nk, d), O (heads, N, d),
+    float32.
 
     Grid (ceil(d / 32), ceil(N / 32), heads), block (32, 8).
     """
@@ -209,8 +215,8 @@ class Options:
     heads: int = field(default=1, metadata={"help": "heads"})
     batch: int = field(default=1, metadata={"help": "sequences; heads x batch is a grid dimension"})
     causal: bool = field(default=False, metadata={"help": "a row sees no key after its own position"})
-    q_start: int = field(default=0, metadata={"help": "absolute position of row 0 for causal; may be negative"})
-    scale: float | None = field(default=None, metadata={"help": "factor of the scores; not given: 1 / sqrt(d)"})
+    q_start: int = field(default=0, metadata={"help": "position of row 0 for causal; may be negative"})
+    scale: float | None = field(default=None, metadata={"help": "factor of the scores; else 1 / sqrt(d)"})
     dtype: str = field(default="float32", metadata={"help": "element type: float32"})
 
 
@@ -223,13 +229,14 @@ def build(options: Options, data: Data) -> Problem:
     Q, K, V = data.normal(H, N, d), data.normal(H, Nk, d), data.normal(H, Nk, d)
     S, P = data.filled(np.nan, H, N, Nk), data.filled(np.nan, H, N, Nk)
     O, L = data.filled(np.nan, H, N, d), data.filled(np.nan, H, N)
-    rows, keys, columns = -(-N // TILE), -(-Nk // TILE), -(-d // TILE)
-    block = (TILE, TILE_WARPS)
+    rows, keys, columns = ceil_div(N, TILE), ceil_div(Nk, TILE), ceil_div(d, TILE)
+    block, causal = (TILE, TILE_WARPS), shape.causal
+    qk = (Q, K, S, np.float32(shape.scale), shape.q_start)
+    pv = (P, V, O, shape.q_start)
     steps = (
-        Step(make_scores(d, shape.causal), (keys, rows, H), block, (Q, K, S, np.float32(shape.scale), shape.q_start),
-             closed_form=scores_form(shape)),
-        Step(make_softmax(), (N, H), (SOFTMAX_THREADS,), (S, P, L), closed_form=softmax_form(shape)),
-        Step(make_output(d, shape.causal), (columns, rows, H), block, (P, V, O, shape.q_start), closed_form=output_form(shape)),
+        _step("scores", make_scores(d, causal), (keys, rows, H), block, qk, scores_form(shape), options),
+        _step("softmax", make_softmax(), (N, H), (SOFTMAX_THREADS,), (S, P, L), softmax_form(shape), options),
+        _step("output", make_output(d, causal), (columns, rows, H), block, pv, output_form(shape), options),
     )
 
     def expected() -> dict[str, np.ndarray]:
@@ -239,32 +246,50 @@ def build(options: Options, data: Data) -> Problem:
     return Problem("standard_attention", steps, {"O": O, "L": L}, None if data.virtual else expected)
 
 
+def _step(
+    name: str,
+    kernel: Any,
+    grid: tuple[int, ...],
+    block: tuple[int, ...],
+    args: tuple[Any, ...],
+    form: dict[str, int],
+    options: Options,
+) -> Step:
+    """Return one launch; registers were recorded without the causal mask."""
+    known = name == "softmax" or not options.causal
+    registers, source = recorded("standard_attention", f"{name} d={options.d}") if known else (None, "")
+    return Step(kernel, grid, block, args, closed_form=form, registers=registers, registers_source=source)
+
+
 def scores_form(shape: Shape) -> dict[str, int]:
-    """Return the counters of the scores launch: a block loads 32 rows of Q and of K, and multiplies whole tiles, d deep."""
-    H, rows, keys = shape.heads, -(-shape.N // TILE), -(-shape.Nk // TILE)
+    """Return the counters of the scores launch: a block loads 32 rows of Q and of K, and multiplies whole
+    tiles, d deep.
+    """
+    H, rows, keys = shape.heads, ceil_div(shape.N, TILE), ceil_div(shape.Nk, TILE)
     loads = row_segments(H * shape.N, shape.d) * keys + row_segments(H * shape.Nk, shape.d) * rows
     stores = row_segments(H * shape.N, shape.Nk)
     forms = _product(H * rows * keys, shape.d, loads, stores)
     forms |= arithmetic((H * rows * keys * TILE * TILE * shape.d, {"ffma": 1}), (stores.lanes, {"fmul": 1}))
-    return forms | _dram(H * shape.d * (shape.N + shape.Nk), stores.lanes, (shape.N * shape.d, shape.Nk * shape.d, shape.N * shape.Nk))
+    return forms | dram(H * shape.d * (shape.N + shape.Nk), stores.lanes, _sizes(shape))
 
 
 def output_form(shape: Shape) -> dict[str, int]:
     """Return the counters of the output launch: a block loads 32 rows of P, whole, and 32 columns of V."""
-    H, rows, columns = shape.heads, -(-shape.N // TILE), -(-shape.d // TILE)
+    H, rows, columns = shape.heads, ceil_div(shape.N, TILE), ceil_div(shape.d, TILE)
     loads = row_segments(H * shape.N, shape.Nk) * columns + row_segments(H * shape.Nk, shape.d) * rows
     stores = row_segments(H * shape.N, shape.d)
     forms = _product(H * rows * columns, shape.Nk, loads, stores)
     forms |= arithmetic((H * rows * columns * TILE * TILE * shape.Nk, {"ffma": 1}))
-    read = H * shape.Nk * (shape.N + shape.d)
-    return forms | _dram(read, stores.lanes, (shape.N * shape.d, shape.Nk * shape.d, shape.N * shape.Nk))
+    return forms | dram(H * shape.Nk * (shape.N + shape.d), stores.lanes, _sizes(shape))
 
 
 def softmax_form(shape: Shape) -> dict[str, int]:
-    """Return the counters of the softmax launch: three loads and one store an element, two exponentials and a division.
+    """Return the counters of the softmax launch: three loads and one store an element, two exponentials and
+    a division.
 
-    The sum's exponential ends in a multiplication that contracts into the addition. The two trees over 128 partial results
-    take 127 steps, of 2 loads and a store, in 8 warp requests each; the first one compares, the second one adds.
+    The sum's exponential ends in a multiplication that contracts into the addition. The two trees over 128
+    partial results take 127 steps, of 2 loads and a store, in 8 warp requests each; the first one compares,
+    the second one adds.
     """
     rows = shape.heads * shape.N
     elements = rows * shape.Nk
@@ -274,45 +299,46 @@ def softmax_form(shape: Shape) -> dict[str, int]:
     stores = each + Access(rows, rows, rows)
     warps = SOFTMAX_THREADS // 32
     forms = (each * 3).paths("global_load") | stores.paths("global_store")
-    forms |= _shared_paths("shared_store", 2 * rows * (SOFTMAX_THREADS + 127), 2 * rows * (warps + 8))
-    forms |= _shared_paths("shared_load", 2 * rows * (2 * 127 + SOFTMAX_THREADS), 2 * rows * (2 * 8 + warps))
+    stored = Access(SOFTMAX_THREADS + 127, warps + 8) * (2 * rows)
+    loaded = Access(2 * 127 + SOFTMAX_THREADS, 2 * 8 + warps) * (2 * rows)
+    forms |= stored.shared_paths("shared_store") | loaded.shared_paths("shared_load")
     forms |= arithmetic(
-        (2 * elements, EXP), (2 * elements, {"fadd": 1}), (elements, {"ffma": 1, "fmul": -1}), (elements, DIV),
-        (rows, LOG), (rows, {"fadd": 1 + 127}),
+        (2 * elements, EXP),
+        (elements, {"fadd": 2, "ffma": 1, "fmul": -1}),
+        (elements, DIV),
+        (rows, LOG),
+        (rows, {"fadd": 1 + 127}),
     )
     forms |= {"barriers": 17 * warps * rows, "hierarchy.l2_write": stores.sectors}
-    return forms | _dram(elements, elements + rows, (shape.N * shape.Nk, rows))
+    return forms | dram(elements, elements + rows, (shape.N * shape.Nk, rows))
+
+
+def _sizes(shape: Shape) -> tuple[int, int, int]:
+    """Return the elements of one head of Q and O, of K and V, and of S and P."""
+    return shape.N * shape.d, shape.Nk * shape.d, shape.N * shape.Nk
 
 
 def _row_phases(rows: int, width: int) -> list[tuple[int, int]]:
-    """List (elements past a sector boundary at which a row starts, number of such rows), for contiguous rows."""
+    """List (elements past a sector boundary at which a row starts, number of such rows), for contiguous
+    rows.
+    """
     return [(i * width % 8, -(-(rows - i) // 8)) for i in range(min(rows, 8))]
 
 
 def _product(blocks: int, depth: int, loads: Access, stores: Access) -> dict[str, int]:
-    """Return the counters of a tiled product but for its arithmetic: `blocks` tiles, each `depth` multiply-adds deep.
+    """Return the counters of a tiled product but for its arithmetic: `blocks` tiles, each `depth`
+    multiply-adds deep.
 
-    A step of 32 stores two whole tiles; each multiply-add level loads one word of the right tile and 4 broadcasts a thread.
+    A step of 32 stores two whole tiles; each multiply-add level loads one word of the right tile and 4
+    broadcasts a thread.
     """
-    steps = -(-depth // TILE)
+    steps = ceil_div(depth, TILE)
     forms = loads.paths("global_load") | stores.paths("global_store")
-    forms |= _shared_paths("shared_store", 2 * blocks * steps * TILE * TILE, 2 * blocks * steps * TILE)
+    forms |= Access(2 * blocks * steps * TILE * TILE, 2 * blocks * steps * TILE).shared_paths("shared_store")
     loaded = blocks * depth * TILE_WARPS * (1 + PER_THREAD)
-    forms |= _shared_paths("shared_load", 32 * loaded, loaded)
+    forms |= Access(32 * loaded, loaded).shared_paths("shared_load")
     return forms | {"barriers": 2 * blocks * steps * TILE_WARPS, "hierarchy.l2_write": stores.sectors}
 
 
-def _shared_paths(space: str, lanes: int, requests: int) -> dict[str, int]:
-    """Return the counters of a shared space without bank conflicts, where each request takes one wavefront."""
-    return {f"{space}.lanes": lanes, f"{space}.bytes": 4 * lanes, f"{space}.requests": requests,
-            f"{space}.wavefronts": requests, f"{space}.ideal_wavefronts": requests}
-
-
-def _dram(read: int, written: int, sizes: tuple[int, ...]) -> dict[str, int]:
-    """Give DRAM's figures, from elements read and written, where all fits L2 by far and the arrays end on 64-byte boundaries."""
-    if any(4 * n % 64 for n in sizes) or 4 * (read + written) > SMALL_FOOTPRINT_BYTES:
-        return {}
-    return {"hierarchy.dram_read_bytes": 4 * read, "hierarchy.dram_write_bytes": 0, "hierarchy.dirty_bytes": 4 * written}
-
-
-SPEC = KernelSpec("standard_attention", "Attention in three launches, with S and P in global memory", Options, build)
+SUMMARY = "Attention in three launches, with S and P (N x N) in global memory"
+SPEC = KernelSpec("standard_attention", SUMMARY, Options, build)
