@@ -14,7 +14,8 @@ from types import ModuleType
 
 from gpusim.errors import UnsupportedFeature
 
-NAME = "numba.cuda"
+PACKAGE, ATTRIBUTE = "numba", "cuda"
+NAME = f"{PACKAGE}.{ATTRIBUTE}"
 _ABSENT = object()
 
 
@@ -31,11 +32,11 @@ def numba_cuda(cuda: ModuleType) -> Iterator[None]:
     import numba
 
     saved = {name: module for name, module in sys.modules.items() if _is_cuda(name)}
-    attribute = vars(numba).get("cuda", _ABSENT)
+    attribute = vars(numba).get(ATTRIBUTE, _ABSENT)
     for name in saved:
         del sys.modules[name]
     sys.modules[NAME] = cuda
-    numba.cuda = cuda
+    setattr(numba, ATTRIBUTE, cuda)
     try:
         yield
     except ModuleNotFoundError as error:
@@ -48,6 +49,6 @@ def numba_cuda(cuda: ModuleType) -> Iterator[None]:
             del sys.modules[name]
         sys.modules.update(saved)
         if attribute is _ABSENT:
-            del numba.cuda
+            delattr(numba, ATTRIBUTE)
         else:
-            numba.cuda = attribute
+            setattr(numba, ATTRIBUTE, attribute)

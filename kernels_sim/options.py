@@ -57,8 +57,11 @@ def _base_type(hint: Any) -> type:
 
 
 def summary(spec: KernelSpec) -> str:
-    """Return the options of a kernel and their defaults in one line: --N 4096 --causal (off)."""
-    return "  ".join(
-        f"{o.flag} {'off' if o.default is False else 'on' if o.default is True else o.default}"
-        for o in options_of(spec)
-    )
+    """Return the options of a kernel and their defaults in one line: --N 4096  --Nk INT  --causal (off)."""
+    return "  ".join(f"{o.flag} {_default(o)}" for o in options_of(spec))
+
+
+def _default(option: Option) -> str:
+    if option.type is bool:
+        return "(on)" if option.default else "(off)"
+    return option.type.__name__.upper() if option.default is None else str(option.default)
