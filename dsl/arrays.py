@@ -1,0 +1,118 @@
+"""Turn an index into a checked address, and emit loads, stores and atomics.
+
+What it models: base + sum of index x stride in 64 bits, one Chk an index, as numba.cuda's code (which wraps a negative index
+once). Slices and views are not in the language. Which ncu metric checks it: `l1tex__t_sectors_*` through the addresses.
+"""
+
+from __future__ import annotations
+
+from dsl.builder import Builder
+from dsl.ir import BYTES, Atom, Chk, Imm, Ld, Operand, Reg, St
+from dsl.lowering import convert
+from dsl.types import FLOATS, register_type
+from dsl.values import Arr, Tup, Val, Value
+
+ATOMIC_TYPES = ("s32", "u32", "s64", "u64", "f32", "f64")
+
+
+def extent(b: Builder, array: Arr, dim: int) -> Val:
+    """Return the extent of one dimension (s64)."""
+    known = array.shape[dim]
+    return Val(Imm(known) if known is not None else b.param(f"{array.name}.shape.{dim}", "s64"), "s64")
+
+
+def stride(b: Builder, array: Arr, dim: int) -> Operand:
+    known = array.strides[dim]
+    return Imm(known) if known is not None else b.param(f"{array.name}.stride.{dim}", "s64")
+
+
+def size(b: Builder, array: Arr) -> Val:
+    """Return the number of elements (s64)."""
+    total = extent(b, array, 0)
+    for dim in range(1, len(array.shape)):
+        total = _times(b, total.operand, extent(b, array, dim).operand)
+    return total
+
+
+def _times(b: Builder, x: Operand, y: Operand) -> Val:
+    if isinstance(x, Imm) and isinstance(y, Imm):
+        return Val(Imm(x.value * y.value), "s64")
+    return Val(b.alu("mul", "s64", x, y), "s64")
+
+
+def address(b: Builder, array: Arr, index: Value) -> Operand:
+    """Return the address (s64) of an element; index is an integer or a tuple of one integer a dimension. Every index is checked."""
+    items = index.items if isinstance(index, Tup) else (index,)
+    if len(items) != len(array.shape):
+        _refuse_rank(b, array, len(items))
+    known_bytes = array.offset or 0
+    total: Operand | None = None if array.offset is not None else b.param(f"{array.name}.base", "u64")
+    for dim, item in enumerate(items):
+        position, step = _checked(b, array, dim, item), stride(b, array, dim)
+        if isinstance(position, Imm) and isinstance(step, Imm):
+            known_bytes += int(position.value * step.value)
+            continue
+        term = position if step == Imm(1) else b.alu("mul", "s64", position, step)
+        total = term if total is None else b.alu("add", "s64", total, term)
+    if total is None:
+        return Imm(known_bytes)
+    return b.alu("add", "s64", total, Imm(known_bytes)) if known_bytes else total
+
+
+def _refuse_rank(b: Builder, array: Arr, given: int) -> None:
+    rank = len(array.shape)
+    letters = ", ".join("ijklmnpq"[:rank]) or "()"
+    raise b.refuse(f"{array.name!r} has {rank} dimensions and gets {given} index{'es' if given > 1 else ''}",
+                   f"index it with a tuple of {rank}: {array.name}[{letters}]" if rank > 1 else f"index it as {array.name}[{letters}]")
+
+
+def _checked(b: Builder, array: Arr, dim: int, item: Value) -> Operand:
+    if not isinstance(item, Val) or item.type in FLOATS:
+        kind = item.type if isinstance(item, Val) else "not a number"
+        raise b.refuse(f"index {dim} of {array.name!r} is {kind}", "use an integer, e.g. int(x)")
+    known = array.shape[dim]
+    value = item.constant
+    if value is not None and known is not None and -known <= value < known:
+        return Imm(int(value) + (known if value < 0 else 0))
+    index, limit = convert(b, item, "s64").operand, extent(b, array, dim).operand
+    dst = b.reg("s64")
+    b.emit(Chk(dst, index, limit, array.name, dim, b.loc))
+    return dst
+
+
+def load(b: Builder, array: Arr, addr: Operand) -> Val:
+    """Load one element."""
+    dst = b.reg(register_type(array.type))
+    b.emit(Ld(array.space, array.type, dst, addr, array.name, b.loc))
+    return Val(dst, array.type)
+
+
+def store(b: Builder, array: Arr, addr: Operand, value: Value) -> None:
+    """Store one element, converted to the array's type."""
+    if not isinstance(value, Val):
+        raise b.refuse(f"{array.name!r} is assigned something that is no number", "store one number at a time")
+    b.emit(St(array.space, array.type, convert(b, value, array.type).operand, addr, array.name, b.loc))
+
+
+def atomic(b: Builder, op: str, array: Arr, index: Value, value: Value, used: bool) -> Val | None:
+    """Emit an atomic add, max or min; the old value comes back if it is used (ATOM), else nothing does (RED)."""
+    if array.space == "local":
+        raise b.refuse(f"an atomic on the local array {array.name!r}", "a thread's own array needs none: use +=")
+    if array.type not in ATOMIC_TYPES:
+        raise b.refuse(f"an atomic on {array.type} elements ({array.name!r})", "use 32- or 64-bit elements")
+    if not isinstance(value, Val):
+        raise b.refuse("an atomic of something that is no number", "give one number")
+    operand = convert(b, value, array.type).operand
+    addr = address(b, array, index)
+    dst: Reg | None = b.reg(array.type) if used else None
+    b.emit(Atom(op, array.space, array.type, dst, addr, operand, array.name, b.loc))
+    return Val(dst, array.type) if dst is not None else None
+
+
+def row_major(shape: tuple[int, ...], element: str) -> tuple[int, ...]:
+    """Return the byte strides of a C-contiguous array."""
+    strides, step = [], BYTES[element]
+    for n in reversed(shape):
+        strides.append(step)
+        step *= n
+    return tuple(reversed(strides))

@@ -1,0 +1,194 @@
+"""Walk the calls of a kernel: casts, Python's builtins, `math`, device names, and functions, which are inlined.
+
+It models nothing of the card. numba compiles a device function apart and LLVM inlines it; here it is inlined at once, so
+contraction and counting see what ptxas sees.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
+
+import numpy as np
+
+from dsl import arrays, lowering, mathlib, surface
+from dsl.expressions import as_scalar, evaluate
+from dsl.frame import Frame, Returns
+from dsl.lowering import convert
+from dsl.source import find
+from dsl.types import FLOATS, element_type
+from dsl.values import Arr, Device, Static, Tup, Val, Value, describe
+
+Keywords = dict[str, Value]
+
+
+def call(frame: Frame, node: ast.Call, used: bool) -> Value | None:
+    """Emit a call and return its value, None if it has none; `used` says whether anybody reads it."""
+    callee = evaluate(frame, node.func)
+    if isinstance(callee, Static) and (element := element_type(callee.obj)) is not None:
+        return _cast(frame, callee.obj, element, _positional(frame, node))
+    if isinstance(callee, Static) and callee.obj in _BUILTINS:
+        return _BUILTINS[callee.obj](frame, _positional(frame, node))
+    if isinstance(callee, Device):
+        return surface.call(frame, callee.path, node, *_arguments(frame, node), used)
+    if isinstance(callee, Static) and _is_math(callee.obj):
+        return _math(frame, callee.obj.__name__, _positional(frame, node))
+    func = _function(frame, callee)
+    return inline(frame, func, node, *_arguments(frame, node))
+
+
+def _arguments(frame: Frame, node: ast.Call) -> tuple[tuple[Value, ...], Keywords]:
+    b = frame.builder
+    if any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords):
+        raise b.refuse("* or ** in a call is not in the kernel language", "write the arguments out")
+    return tuple(evaluate(frame, a) for a in node.args), {str(k.arg): evaluate(frame, k.value) for k in node.keywords}
+
+
+def _positional(frame: Frame, node: ast.Call) -> tuple[Value, ...]:
+    args, keywords = _arguments(frame, node)
+    if keywords:
+        raise frame.builder.refuse(f"a keyword argument ({', '.join(keywords)}) of {ast.unparse(node.func)}", "give it by position")
+    return args
+
+
+# casts and builtins
+
+
+def _cast(frame: Frame, target: Any, element: str, args: tuple[Value, ...]) -> Val:
+    b = frame.builder
+    if len(args) != 1:
+        raise b.refuse(f"{getattr(target, '__name__', target)}() of {len(args)} arguments", "give one number")
+    v = as_scalar(frame, args[0])
+    if element == "pred":
+        return lowering.truth(b, v)
+    if (target is float and v.type in FLOATS) or (target is int and v.type not in FLOATS and v.type != "pred"):
+        return v  # numba: float(float32) stays float32, int(int32) stays int32
+    return convert(b, v, element)
+
+
+def _extremum(op: str) -> Callable[[Frame, tuple[Value, ...]], Value]:
+    def emit(frame: Frame, args: tuple[Value, ...]) -> Value:
+        items = args[0].items if len(args) == 1 and isinstance(args[0], Tup) else args
+        if len(items) < (1 if len(args) == 1 and items is not args else 2):
+            raise frame.builder.refuse(f"{op}() of one number", "give two numbers or more, or a tuple")
+        result = as_scalar(frame, items[0])
+        for x in items[1:]:
+            result = lowering.extremum(frame.builder, op, result, as_scalar(frame, x))
+        return result
+
+    return emit
+
+
+def _abs(frame: Frame, args: tuple[Value, ...]) -> Value:
+    return lowering.absolute(frame.builder, as_scalar(frame, _one(frame, "abs", args)))
+
+
+def _len(frame: Frame, args: tuple[Value, ...]) -> Value:
+    value = _one(frame, "len", args)
+    if isinstance(value, Tup):
+        return lowering.constant(len(value.items), "s64")
+    if isinstance(value, Arr):
+        return arrays.extent(frame.builder, value, 0)
+    raise frame.builder.refuse(f"len() of {describe(value)}", "arrays and tuples have a length")
+
+
+def _pow(frame: Frame, args: tuple[Value, ...]) -> Value:
+    if len(args) != 2:
+        raise frame.builder.refuse(f"pow() of {len(args)} arguments", "give two numbers")
+    return lowering.binary(frame.builder, "pow", as_scalar(frame, args[0]), as_scalar(frame, args[1]))
+
+
+def _range(frame: Frame, args: tuple[Value, ...]) -> Value:
+    raise frame.builder.refuse("range() outside a for statement", "write `for i in range(...)`")
+
+
+def _one(frame: Frame, name: str, args: tuple[Value, ...]) -> Value:
+    if len(args) != 1:
+        raise frame.builder.refuse(f"{name}() of {len(args)} arguments", "give one")
+    return args[0]
+
+
+class _ByIdentity(dict[Any, Callable[[Frame, tuple[Value, ...]], Value]]):
+    """Look objects up by identity, as some (numpy arrays, dtypes) compare or hash in their own way."""
+
+    def __contains__(self, key: object) -> bool:
+        return any(key is k for k in self)
+
+
+_BUILTINS = _ByIdentity({abs: _abs, min: _extremum("min"), max: _extremum("max"), len: _len, pow: _pow, range: _range})
+
+
+def _is_math(obj: Any) -> bool:
+    return isinstance(obj, BuiltinFunctionType) and getattr(math, obj.__name__, None) is obj
+
+
+def _math(frame: Frame, name: str, args: tuple[Value, ...]) -> Value:
+    if name not in mathlib.NAMES:
+        raise frame.builder.refuse(f"math.{name} is not in the kernel language", f"it has {', '.join(sorted(mathlib.NAMES))}")
+    return mathlib.call(frame.builder, name, tuple(as_scalar(frame, a) for a in args))
+
+
+# functions
+
+
+def _function(frame: Frame, callee: Value) -> FunctionType:
+    """Return the Python function behind a callee; raises UnsupportedFeature for what cannot be inlined."""
+    obj = callee.obj if isinstance(callee, Static) else None
+    func = getattr(obj, "py_func", obj)
+    if isinstance(func, FunctionType) and not _is_foreign(func):
+        if obj is not func and not is_device(obj):
+            raise frame.builder.refuse(f"a call of the kernel {func.__name__} inside a kernel", "declare it with @cuda.jit(device=True)")
+        return func
+    name = getattr(obj, "__name__", None) or describe(callee)
+    if (getattr(obj, "__module__", None) or "").startswith("numpy") or isinstance(obj, np.ufunc):
+        raise frame.builder.refuse(f"the numpy function {name}", f"use math.{name} or a loop: numpy works on whole arrays, a thread on numbers")
+    raise frame.builder.refuse(f"a call of {name} is not in the kernel language", "call math.*, cuda.*, min, max, abs, len, a dtype or a device function")
+
+
+def is_device(dispatcher: Any) -> bool:
+    """Say whether a compiled-function object may be called from a kernel."""
+    options = getattr(dispatcher, "targetoptions", None)
+    return bool(options.get("device", True)) if isinstance(options, dict) else bool(getattr(dispatcher, "device", True))
+
+
+def _is_foreign(func: FunctionType) -> bool:
+    return (func.__module__ or "").partition(".")[0] in ("numpy", "math", "numba")
+
+
+def inline(frame: Frame, func: FunctionType, node: ast.Call, args: tuple[Value, ...], keywords: Keywords) -> Value | None:
+    """Walk the body of a function with its parameters bound to values, and return what it returns."""
+    from dsl.statements import run_function
+
+    b = frame.builder
+    if func in frame.unit.stack:
+        raise b.refuse(f"{func.__name__} calls itself", "write the recursion as a loop")
+    inner = Frame(frame.unit, find(func), func, (*frame.path, node.lineno, node.col_offset), returns=Returns(b.label()))
+    bind(inner, func, args, keywords)
+    saved = b.loc
+    frame.unit.stack.append(func)
+    try:
+        return run_function(inner)
+    finally:
+        frame.unit.stack.pop()
+        b.loc = saved
+
+
+def bind(inner: Frame, func: FunctionType, args: tuple[Value, ...], keywords: Keywords) -> None:
+    """Bind the parameters of an inlined function; a parameter that is never assigned is the argument itself."""
+    spec = inner.source.tree.args
+    if spec.vararg or spec.kwarg:
+        raise inner.builder.refuse(f"{func.__name__} takes * or ** arguments", "give it named parameters")
+    positional = [*spec.posonlyargs, *spec.args]
+    given = dict(zip((p.arg for p in positional), args, strict=False)) | keywords
+    defaults = dict(zip((p.arg for p in positional[::-1]), (func.__defaults__ or ())[::-1], strict=False)) | (func.__kwdefaults__ or {})
+    parameters = [*positional, *spec.kwonlyargs]
+    unknown = set(given) - {p.arg for p in parameters}
+    missing = [p.arg for p in parameters if p.arg not in given and p.arg not in defaults]
+    if unknown or missing or len(args) > len(positional) or any(p.arg in keywords for p in positional[: len(args)]):
+        raise inner.builder.refuse(f"{func.__name__} is called with the wrong arguments", f"it takes {', '.join(p.arg for p in parameters)}")
+    for p in parameters:
+        value = given[p.arg] if p.arg in given else inner.static(defaults[p.arg], p.arg)
+        inner.bind_parameter(p, value)

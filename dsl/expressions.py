@@ -1,0 +1,347 @@
+"""Walk the expressions of a kernel and emit what they compute.
+
+It models nothing of the card: it decides order and branches, dsl/lowering.py emits. Operands run from left to right as in
+Python; the right side of `and` and `or`, and an arm of `x if c else y`, runs behind a branch where it loads, calls or divides.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from dsl import arrays, lowering, surface
+from dsl.frame import Frame
+from dsl.ir import BYTES, Imm, Reg
+from dsl.lowering import convert
+from dsl.types import TYPE_NAMES, register_type, unify
+from dsl.values import Arr, Device, Static, Tup, Val, Value, describe
+
+BINARY: dict[type[ast.operator], str] = {
+    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.FloorDiv: "floordiv", ast.Mod: "floormod", ast.Pow: "pow",
+    ast.LShift: "shl", ast.RShift: "shr", ast.BitAnd: "and", ast.BitOr: "or", ast.BitXor: "xor",
+}
+COMPARE: dict[type[ast.cmpop], str] = {
+    ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne",
+}
+REFUSED: dict[type[ast.AST], tuple[str, str]] = {
+    ast.Lambda: ("a lambda", "write a device function with def"),
+    ast.ListComp: ("a list comprehension", "use a for loop and cuda.local.array"),
+    ast.SetComp: ("a set comprehension", "use a for loop and cuda.local.array"),
+    ast.DictComp: ("a dict comprehension", "use arrays"),
+    ast.GeneratorExp: ("a generator expression", "use a for loop"),
+    ast.Yield: ("yield", "a kernel stores into its arrays"),
+    ast.YieldFrom: ("yield from", "a kernel stores into its arrays"),
+    ast.Await: ("await", "a kernel has no coroutines"),
+    ast.List: ("a list", "use a tuple or cuda.local.array"),
+    ast.Set: ("a set", "use a tuple"),
+    ast.Dict: ("a dict", "use arrays"),
+    ast.JoinedStr: ("an f-string", "format text on the host"),
+    ast.NamedExpr: ("an assignment expression (:=)", "assign in a statement of its own"),
+    ast.Starred: ("a starred expression", "write the arguments out"),
+    ast.Slice: ("a slice", "index one element at a time"),
+}
+
+
+def evaluate(frame: Frame, node: ast.expr) -> Value:
+    """Emit an expression and return its value; raises UnsupportedFeature for what the language does not have."""
+    handler = _HANDLERS.get(type(node))
+    with frame.at(node):
+        if handler is None:
+            what, instead = REFUSED.get(type(node), (f"the expression {type(node).__name__}", "write it with numbers, tuples and arrays"))
+            raise frame.builder.refuse(f"{what} is not in the kernel language", instead)
+        return handler(frame, node)
+
+
+def scalar(frame: Frame, node: ast.expr) -> Val:
+    """Emit an expression that has to be a number."""
+    return as_scalar(frame, evaluate(frame, node))
+
+
+def as_scalar(frame: Frame, value: Value | None) -> Val:
+    """Return a value as a number; raises UnsupportedFeature if it is something else."""
+    if not isinstance(value, Val):
+        kind = "None" if value is None or value == Static(None) else describe(value)
+        raise frame.builder.refuse(f"{kind} stands where a number is needed", "use a number, or index the array")
+    return value
+
+
+def predicate(frame: Frame, node: ast.expr) -> Val:
+    """Emit an expression as a condition."""
+    value = evaluate(frame, node)
+    if isinstance(value, Tup):
+        return Val(Imm(bool(value.items)), "pred")
+    if isinstance(value, Static):
+        return Val(Imm(bool(value.obj)), "pred")
+    with frame.at(node):
+        return lowering.truth(frame.builder, as_scalar(frame, value))
+
+
+def _constant(frame: Frame, node: ast.Constant) -> Value:
+    if isinstance(node.value, (bool, int, float)) or node.value is None:
+        return frame.static(node.value)
+    raise frame.builder.refuse(f"the constant {node.value!r} is not in the kernel language", "use numbers; text belongs on the host")
+
+
+def _name(frame: Frame, node: ast.Name) -> Value:
+    return surface.resolve(frame, frame.lookup(node))
+
+
+def _tuple(frame: Frame, node: ast.Tuple) -> Value:
+    return Tup(tuple(evaluate(frame, x) for x in node.elts))
+
+
+def _attribute(frame: Frame, node: ast.Attribute) -> Value:
+    base = evaluate(frame, node.value)
+    match base:
+        case Device(path=path):
+            return surface.attribute(frame, f"{path}.{node.attr}")
+        case Arr():
+            return _array_attribute(frame, base, node.attr)
+        case Static(obj=obj):
+            return _static_attribute(frame, obj, node.attr)
+    raise frame.builder.refuse(f"{describe(base)} has no attribute {node.attr!r} in a kernel", "use arithmetic and array elements")
+
+
+def _static_attribute(frame: Frame, obj: Any, attr: str) -> Value:
+    if surface.is_cuda_module(obj):
+        return surface.attribute(frame, attr)
+    try:
+        value = getattr(obj, attr)
+    except AttributeError:
+        kind = f"module {obj.__name__}" if isinstance(obj, ModuleType) else repr(obj)
+        raise frame.builder.refuse(f"{kind} has no attribute {attr!r}", "correct its spelling") from None
+    return surface.resolve(frame, frame.static(value, attr))
+
+
+def _array_attribute(frame: Frame, array: Arr, attr: str) -> Value:
+    b, rank = frame.builder, len(array.shape)
+    match attr:
+        case "shape":
+            return Tup(tuple(arrays.extent(b, array, k) for k in range(rank)))
+        case "strides":
+            return Tup(tuple(Val(arrays.stride(b, array, k), "s64") for k in range(rank)))
+        case "size":
+            return arrays.size(b, array)
+        case "ndim":
+            return Val(Imm(rank), "s64")
+        case "dtype":
+            return Static(np.dtype(TYPE_NAMES[array.type]))
+        case "itemsize":
+            return Val(Imm(BYTES[array.type]), "s64")
+    raise b.refuse(f"the array attribute {array.name}.{attr}", "arrays have shape, size, ndim, strides, dtype and itemsize in a kernel")
+
+
+def _subscript(frame: Frame, node: ast.Subscript) -> Value:
+    base = evaluate(frame, node.value)
+    if isinstance(base, Arr):
+        return arrays.load(frame.builder, base, element_address(frame, base, node))
+    if isinstance(base, Tup):
+        return _tuple_element(frame, base, node)
+    raise frame.builder.refuse(f"{describe(base)} cannot be indexed", "index arrays and tuples only")
+
+
+def element_address(frame: Frame, array: Arr, node: ast.Subscript) -> Imm | Reg:
+    """Emit the index of `array[...]` and return the element's address."""
+    if any(isinstance(n, ast.Slice) for n in (node.slice, *getattr(node.slice, "elts", ()))):
+        raise frame.builder.refuse(f"a slice of {array.name!r}", "index one element at a time; a view is not in the language")
+    index = evaluate(frame, node.slice)
+    return arrays.address(frame.builder, array, index)
+
+
+def _tuple_element(frame: Frame, base: Tup, node: ast.Subscript) -> Value:
+    value = evaluate(frame, node.slice)
+    k = value.constant if isinstance(value, Val) else None
+    if not isinstance(k, int):
+        raise frame.builder.refuse("a tuple is indexed by something that is not known when the kernel is compiled",
+                                   "use a constant index, a for loop over the tuple, or cuda.local.array")
+    if not -len(base.items) <= k < len(base.items):
+        raise frame.builder.refuse(f"index {k} of a tuple of {len(base.items)}", f"use 0 to {len(base.items) - 1}")
+    return base.items[k]
+
+
+def _binop(frame: Frame, node: ast.BinOp) -> Value:
+    x, y = evaluate(frame, node.left), evaluate(frame, node.right)
+    if isinstance(x, Tup) and isinstance(y, Tup) and isinstance(node.op, ast.Add):
+        return Tup(x.items + y.items)
+    return operate(frame, node.op, x, y)
+
+
+def operate(frame: Frame, op: ast.operator, x: Value, y: Value) -> Val:
+    """Emit `x op y` of two numbers."""
+    if type(op) not in BINARY:
+        raise frame.builder.refuse("the operator @ is not in the kernel language", "write the loop over the inner dimension")
+    return lowering.binary(frame.builder, BINARY[type(op)], as_scalar(frame, x), as_scalar(frame, y))
+
+
+def _unary(frame: Frame, node: ast.UnaryOp) -> Value:
+    if isinstance(node.op, ast.Not):
+        return lowering.negate(frame.builder, predicate(frame, node.operand))
+    op = {ast.USub: "neg", ast.UAdd: "pos", ast.Invert: "not"}[type(node.op)]
+    return lowering.unary(frame.builder, op, scalar(frame, node.operand))
+
+
+def _comparison(frame: Frame, node: ast.Compare) -> Value:
+    left = evaluate(frame, node.left)
+    result: Val | None = None
+    for op, right_node in zip(node.ops, node.comparators, strict=True):
+        if result is not None and result.constant is False:
+            return result
+        step, left = _compare_step(frame, op, left, right_node, result)
+        result = step
+    assert result is not None
+    return result
+
+
+def _compare_step(frame: Frame, op: ast.cmpop, left: Value, right_node: ast.expr, so_far: Val | None) -> tuple[Val, Value]:
+    """Emit one link of a comparison chain; a link after the first runs behind a branch where it is not cheap."""
+    right: list[Value] = []
+
+    def link() -> Val:
+        right.append(evaluate(frame, right_node))
+        return _compare(frame, op, left, right[0])
+
+    return (link() if so_far is None else both(frame, "and", so_far, link)), right[0]
+
+
+def _compare(frame: Frame, op: ast.cmpop, x: Value, y: Value) -> Val:
+    b = frame.builder
+    if isinstance(op, (ast.Is, ast.IsNot)):
+        if isinstance(x, Val) and isinstance(y, Val):
+            raise b.refuse("`is` between numbers", "use ==")
+        return Val(Imm((x == y) == isinstance(op, ast.Is)), "pred")
+    if isinstance(op, (ast.In, ast.NotIn)):
+        raise b.refuse("`in` is not in the kernel language", "compare with == and or")
+    if isinstance(x, Tup) and isinstance(y, Tup) and isinstance(op, (ast.Eq, ast.NotEq)):
+        return _compare_tuples(frame, op, x, y)
+    return lowering.compare(b, COMPARE[type(op)], as_scalar(frame, x), as_scalar(frame, y))
+
+
+def _compare_tuples(frame: Frame, op: ast.cmpop, x: Tup, y: Tup) -> Val:
+    equal = Val(Imm(len(x.items) == len(y.items)), "pred")
+    for p, q in zip(x.items, y.items, strict=False):
+        equal = lowering.logical(frame.builder, "and", equal, _compare(frame, ast.Eq(), p, q))
+    return equal if isinstance(op, ast.Eq) else lowering.negate(frame.builder, equal)
+
+
+def both(frame: Frame, op: str, left: Val, right: Callable[[], Val]) -> Val:
+    """Emit `left and right` ("and") or `left or right` ("or") of conditions, the right one only where it decides and is not cheap."""
+    b = frame.builder
+    if left.constant is not None:
+        return right() if bool(left.constant) == (op == "and") else left
+    before, after = b.current, b.label()
+    b.start(after)
+    value = right()
+    if b.is_cheap(after):
+        b.splice(after, before)
+        return lowering.logical(b, op, left, value)
+    result, join = b.reg("pred"), b.label()
+    b.assign(result, value.operand)
+    b.jump(join)
+    b.resume(before)
+    b.assign(result, Imm(op == "or"))
+    b.branch(left, *((after, join) if op == "and" else (join, after)))
+    b.start(join)
+    return Val(result, "pred")
+
+
+def _boolop(frame: Frame, node: ast.BoolOp) -> Value:
+    op = "and" if isinstance(node.op, ast.And) else "or"
+    result = predicate(frame, node.values[0])
+    for x in node.values[1:]:
+        result = both(frame, op, result, lambda x=x: predicate(frame, x))  # type: ignore[misc]
+    return result
+
+
+def branch(frame: Frame, node: ast.expr, if_true: int, if_false: int) -> None:
+    """End the current block with a branch on a condition; operands that are not cheap get blocks of their own."""
+    b = frame.builder
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return branch(frame, node.operand, if_false, if_true)
+    if not isinstance(node, ast.BoolOp):
+        return b.branch(predicate(frame, node), if_true, if_false)
+    is_and = isinstance(node.op, ast.And)
+    so_far = predicate(frame, node.values[0])
+    for operand in node.values[1:]:
+        if so_far.constant is not None:
+            if bool(so_far.constant) != is_and:
+                break
+            so_far = predicate(frame, operand)
+            continue
+        before, here = b.current, b.label()
+        b.start(here)
+        value = predicate(frame, operand)
+        if b.is_cheap(here):
+            b.splice(here, before)
+            so_far = lowering.logical(b, "and" if is_and else "or", so_far, value)
+            continue
+        end = b.current
+        b.resume(before)
+        b.branch(so_far, *((here, if_false) if is_and else (if_true, here)))
+        b.resume(end)
+        so_far = value
+    return b.branch(so_far, if_true, if_false)
+
+
+def _conditional(frame: Frame, node: ast.IfExp) -> Value:
+    b = frame.builder
+    cond = predicate(frame, node.test)
+    if cond.constant is not None:
+        return evaluate(frame, node.body if cond.constant else node.orelse)
+    before, first, second, join = b.current, b.label(), b.label(), b.label()
+    b.start(first)
+    x = evaluate(frame, node.body)
+    x_end, x_cheap = b.current, b.is_cheap(first)
+    b.start(second)
+    y = evaluate(frame, node.orelse)
+    if x_cheap and b.is_cheap(second):
+        b.splice(second, first)
+        b.splice(first, before)
+        return _merge(frame, x, y, lambda p, q: lowering.select(b, cond, p, q))
+    y_end = b.current
+    value = _merge(frame, x, y, lambda p, q: _joined(frame, p, q, x_end, y_end))
+    for end in (x_end, y_end):
+        b.resume(end)
+        b.jump(join)
+    b.resume(before)
+    b.branch(cond, first, second)
+    b.start(join)
+    return value
+
+
+def _joined(frame: Frame, x: Val, y: Val, x_end: int, y_end: int) -> Val:
+    """Return a register that holds x at the end of one block and y at the end of another."""
+    b = frame.builder
+    element = unify(x.type, y.type)
+    result = b.reg(register_type(element))
+    for value, end in ((x, x_end), (y, y_end)):
+        b.resume(end)
+        b.assign(result, convert(b, value, element).operand)
+    return Val(result, element)
+
+
+def _merge(frame: Frame, x: Value, y: Value, merge: Callable[[Val, Val], Val]) -> Value:
+    """Merge the two arms of a conditional expression, tuples element by element."""
+    if isinstance(x, Val) and isinstance(y, Val):
+        return merge(x, y)
+    if isinstance(x, Tup) and isinstance(y, Tup) and len(x.items) == len(y.items):
+        return Tup(tuple(_merge(frame, p, q, merge) for p, q in zip(x.items, y.items, strict=True)))
+    if x == y:
+        return x
+    raise frame.builder.refuse(f"a conditional expression gives {describe(x)} or {describe(y)}", "use an if statement")
+
+
+def _call(frame: Frame, node: ast.Call) -> Value:
+    from dsl.calls import call
+
+    value = call(frame, node, used=True)
+    return Static(None) if value is None else value
+
+
+_HANDLERS: dict[type[ast.AST], Callable[[Frame, Any], Value]] = {
+    ast.Constant: _constant, ast.Name: _name, ast.Tuple: _tuple, ast.Attribute: _attribute, ast.Subscript: _subscript,
+    ast.BinOp: _binop, ast.UnaryOp: _unary, ast.Compare: _comparison, ast.BoolOp: _boolop, ast.IfExp: _conditional, ast.Call: _call,
+}

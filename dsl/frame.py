@@ -1,0 +1,283 @@
+"""The state of one compilation: the unit (one kernel), and one frame for each function whose body is being walked.
+
+It models nothing of the card but the placement of shared and local arrays: each starts at the next multiple of its alignment, dynamic
+ones after the static ones at a multiple of 16. Checked by `launch__shared_mem_per_block_static`.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from dsl.arrays import row_major
+from dsl.builder import Builder
+from dsl.ir import BYTES, LocalArray, Loc, Reg, SharedArray
+from dsl.lowering import constant, convert
+from dsl.source import Source
+from dsl.types import ArgType, arg_type, register_type, unify
+from dsl.values import Arr, Static, Tup, Val, Value, describe
+from gpusim.errors import UnsupportedFeature
+
+DYNAMIC_ALIGNMENT_BYTES = 16
+Key = tuple[object, ...]
+
+
+class NotTyped(Exception):
+    """Say that a variable is read before any assignment to it has been typed; a later pass knows more."""
+
+
+@dataclass
+class Layout:
+    """Place the arrays of one space: `at` is the first free byte."""
+
+    at: int = 0
+    arrays: dict[Key, SharedArray | LocalArray] = field(default_factory=dict)
+
+    def place(self, key: Key, name: str, element: str, shape: tuple[int, ...], align: int, loc: Loc, kind: type) -> SharedArray | LocalArray:
+        """Return the array of a call site, placed at its first call."""
+        if key not in self.arrays:
+            nbytes = BYTES[element] * int(np.prod(shape, dtype=np.int64))
+            offset = -(-self.at // align) * align
+            self.arrays[key] = kind(name, element, shape, offset, nbytes, loc)
+            self.at = offset + nbytes
+        return self.arrays[key]
+
+
+@dataclass
+class Unit:
+    """Hold one compilation. types: the type of each variable, learned over passes; a pass ends the search when it changes nothing."""
+
+    kernel: str
+    parameters: tuple[str, ...] = ()
+    types: dict[Key, str] = field(default_factory=dict)
+    dynamic_offset: int = 0
+    changed: bool = False
+    waiting: list[str] = field(default_factory=list)
+    builder: Builder = field(init=False)
+    shared: Layout = field(init=False)
+    dynamic: Layout = field(init=False)
+    local: Layout = field(init=False)
+    registers: dict[Key, Reg] = field(init=False)
+    stack: list[FunctionType] = field(init=False)
+
+    def begin(self, loc: Loc) -> None:
+        """Start a pass with nothing but the types of the last one."""
+        self.changed = False
+        self.waiting = []
+        self.builder = Builder(self.kernel, loc)
+        self.shared, self.dynamic, self.local = Layout(), Layout(), Layout()
+        self.registers = {}
+        self.stack = []
+
+    def wait(self, frame: Frame, node: ast.AST, name: str) -> None:
+        """Note that a statement was left out of this pass, as a variable that it reads has no type yet."""
+        line = getattr(node, "lineno", 0)
+        self.waiting.append(f"{frame.source.file}:{line}: in {self.kernel}: the variable {name!r} is read before it is assigned; assign it first")
+
+    def variable(self, key: Key, name: str, type_: str) -> tuple[Reg, str]:
+        """Return the register and type of a variable after an assignment of `type_`, unified with what is known of it."""
+        known = self.types.get(key)
+        element = type_ if known is None else unify(known, type_)
+        if element != known:
+            self.types[key] = element
+            self.changed = True
+            self.registers.pop(key, None)
+        if key not in self.registers:
+            self.registers[key] = self.builder.reg(register_type(element), name)
+        return self.registers[key], element
+
+
+@dataclass
+class Returns:
+    """Say where `return` goes in an inlined function, and under which key its value is kept."""
+
+    label: int
+    values: list[Value] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class LoopLabels:
+    """Say where `break` and `continue` go."""
+
+    break_to: int
+    continue_to: int
+
+
+@dataclass
+class Frame:
+    """Hold the walk of one function body: its names, the values bound to its webs, and where control leaves to."""
+
+    unit: Unit
+    source: Source
+    func: FunctionType
+    path: Key
+    bound: dict[int, Value] = field(default_factory=dict)
+    returns: Returns | None = None
+    loops: list[LoopLabels] = field(default_factory=list)
+    hint: str = ""
+
+    @property
+    def builder(self) -> Builder:
+        """Return the builder of the unit."""
+        return self.unit.builder
+
+    @contextmanager
+    def at(self, node: ast.AST) -> Iterator[None]:
+        """Give the instructions emitted inside the line of a syntax node."""
+        saved = self.builder.loc
+        self.builder.loc = Loc(self.source.file, getattr(node, "lineno", saved.line))
+        try:
+            yield
+        finally:
+            self.builder.loc = saved
+
+    # names
+
+    def lookup(self, node: ast.Name) -> Value:
+        """Return the value of a name: local, then closure, then global, then builtin."""
+        name = node.id
+        if name in self.source.webs.names:
+            return self._local(node)
+        code = self.func.__code__
+        if name in code.co_freevars:
+            cell = (self.func.__closure__ or ())[code.co_freevars.index(name)]
+            try:
+                return self.static(cell.cell_contents, name)
+            except ValueError:
+                raise self.builder.refuse(f"the closure variable {name!r} has no value yet", "assign it before the launch") from None
+        if name in self.func.__globals__:
+            return self.static(self.func.__globals__[name], name)
+        if hasattr(builtins, name):
+            return Static(getattr(builtins, name))
+        raise self.builder.refuse(f"the name {name!r} is not defined", "define it before the kernel is launched, or correct its spelling")
+
+    def _local(self, node: ast.Name) -> Value:
+        web = self.source.webs.read.get(id(node))
+        if web is None:
+            raise self.builder.refuse(f"the variable {node.id!r} is read before it is assigned", "assign it on every path that comes here")
+        if web not in self.bound:
+            raise NotTyped(node.id)
+        return self.bound[web]
+
+    def static(self, obj: Any, name: str = "") -> Value:
+        """Turn a Python object into a value: numbers and tuples are constants, the rest is for the compiler's eyes only."""
+        if isinstance(obj, (bool, int, float, np.generic)):
+            try:
+                return constant(obj.item() if isinstance(obj, np.generic) else obj, arg_type(obj).type)
+            except UnsupportedFeature as error:
+                raise self.builder.refuse(f"the constant {name or obj!r}: {error}", "use a number of another type") from None
+        if isinstance(obj, tuple):
+            return Tup(tuple(self.static(x, name) for x in obj))
+        return Static(obj)
+
+    # variables
+
+    def assign(self, target: ast.AST, name: str, value: Value, fresh: bool = True) -> None:
+        """Bind a value to the web that a Name (or arg) node writes; scalars go to the web's register, the rest stays structure."""
+        web = self.source.webs.written[id(target)]
+        single = self.source.webs.definitions[web] == 1
+        if single and (isinstance(value, (Static, Arr)) or (isinstance(value, Val) and value.constant is not None)):
+            self.bound[web] = value
+            return
+        self.bound[web] = kept = self.keep((*self.path, web), name, value, None if single else self.bound.get(web), fresh)
+        if single:
+            self._fix(kept, value)
+
+    def _fix(self, kept: Value, value: Value) -> None:
+        """Note that a variable is assigned once: it needs no snapshot, and what is known of its value stays true."""
+        if isinstance(kept, Tup) and isinstance(value, Tup):
+            for k, v in zip(kept.items, value.items, strict=True):
+                self._fix(k, v)
+        if isinstance(kept, Val) and isinstance(kept.operand, Reg) and isinstance(value, Val):
+            self.builder.once.add(kept.operand.index)
+            if isinstance(value.operand, Reg) and value.operand.index in self.builder.positive:
+                self.builder.positive.add(kept.operand.index)
+
+    def bind_parameter(self, arg: ast.arg, value: Value) -> None:
+        """Bind a parameter: to the argument itself where the function never assigns it, else to a variable that starts with it."""
+        web = self.source.webs.written[id(arg)]
+        if self.source.webs.definitions[web] == 1:
+            self._pin(value)
+            self.bound[web] = value
+        else:
+            self.bound[web] = self.keep((*self.path, web), arg.arg, value, fresh=False)
+
+    def _pin(self, value: Value) -> None:
+        for v in value.items if isinstance(value, Tup) else (value,):
+            if isinstance(v, Tup):
+                self._pin(v)
+            elif isinstance(v, Val) and isinstance(v.operand, Reg):
+                self.builder.pinned.add(v.operand.index)
+
+    def variable(self, target: ast.Name, name: str, start: Val) -> Val:
+        """Return the register of a loop's own counter, set to its start; the loop alone changes it."""
+        web = self.source.webs.written[id(target)]
+        kept = self.keep((*self.path, web), name, start)
+        assert isinstance(kept, Val)
+        self.bound[web] = kept
+        return kept
+
+    def keep(self, key: Key, name: str, value: Value, before: Value | None = None, fresh: bool = True) -> Value:
+        """Store a value in the variable `key` and return what a later read gives."""
+        b = self.builder
+        if isinstance(value, Val):
+            self._same_kind(name, value, before)
+            reg, element = self.unit.variable(key, name, value.type)
+            operand = convert(b, value, element).operand
+            if not fresh and isinstance(operand, Reg):
+                b.pinned.add(operand.index)
+            b.assign(reg, operand)
+            return Val(reg, element)
+        if isinstance(value, Tup):
+            self._same_kind(name, value, before)
+            olds = before.items if isinstance(before, Tup) else (None,) * len(value.items)
+            return Tup(tuple(self.keep((*key, k), f"{name}.{k}", x, old, fresh) for k, (x, old) in enumerate(zip(value.items, olds, strict=True))))
+        if before is not None and before != value:
+            raise b.refuse(f"{name!r} stands for {describe(before)} and for {describe(value)}", "use two names")
+        return value
+
+    def _same_kind(self, name: str, value: Value, before: Value | None) -> None:
+        same_length = not isinstance(value, Tup) or not isinstance(before, Tup) or len(value.items) == len(before.items)
+        if before is not None and (type(before) is not type(value) or not same_length):
+            raise self.builder.refuse(f"{name!r} stands for {describe(before)} and for {describe(value)}", "use two names")
+
+    # arrays
+
+    def parameter(self, name: str, arg: ArgType) -> Value:
+        """Return the value of a kernel parameter."""
+        if arg.ndim is None:
+            return Val(self.builder.param(name, register_type(arg.type)), arg.type)
+        strides: list[int | None] = [None] * arg.ndim
+        if arg.ndim and arg.layout in "CF":
+            strides[-1 if arg.layout == "C" else 0] = BYTES[arg.type]
+        return Arr(name, "global", arg.type, (None,) * arg.ndim, tuple(strides))
+
+    def allocate(self, node: ast.Call, space: str, shape: tuple[int, ...], element: str, align: int) -> Arr:
+        """Return the shared or local array that a call makes; shape (0,) of shared memory is the dynamic part."""
+        name = self.hint or f"{space}_line{node.lineno}"
+        loc = self.builder.loc
+        dynamic = space == "shared" and shape == (0,)
+        site: Key = (self.source.file, node.lineno, node.col_offset, shape, element)
+        key = (*self.path, *site) if space == "local" else site
+        layout = self.unit.local if space == "local" else self.unit.dynamic if dynamic else self.unit.shared
+        if dynamic:
+            layout.at = self.unit.dynamic_offset
+        placed = layout.place(key, self._unlike_others(key, name), element, shape, align, loc, LocalArray if space == "local" else SharedArray)
+        if dynamic:
+            return Arr(placed.name, space, element, (None,), (BYTES[element],), placed.offset)
+        return Arr(placed.name, space, element, shape, row_major(shape, element), placed.offset)
+
+    def _unlike_others(self, key: Key, name: str) -> str:
+        """Return a name that no parameter and no array of another space has, as LdParam and messages go by names."""
+        layouts = (self.unit.shared, self.unit.dynamic, self.unit.local)
+        taken = {a.name for layout in layouts for k, a in layout.arrays.items() if k != key}
+        taken |= set(self.unit.parameters)
+        return name if name not in taken else next(n for k in range(1, len(taken) + 2) if (n := f"{name}_{k}") not in taken)
+

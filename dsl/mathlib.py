@@ -1,0 +1,143 @@
+"""The functions of `math` in kernels: float32 exp and log as the card's own instruction sequences, the rest as single operations.
+
+What it models: libdevice's expf and logf for sm_90, instruction by instruction in kind and number, so that a multiplication at
+the end of exp contracts with an addition that follows, as ptxas does it. Measured (h200 fact 11): exp is 4 FFMA, 1 FMUL,
+1 FADD and a MUFU; log is 11 FFMA, 1 FMUL and 1 FADD.
+What it leaves out: the sequences of the other functions, which dsl/machine.py counts as a whole (modelled).
+Which ncu metric checks it: `smsp__sass_thread_inst_executed_op_{ffma,fmul,fadd}_pred_on`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from dsl.builder import Builder
+from dsl.ir import Imm, Operand
+from dsl.lowering import constant, convert
+from dsl.machine import PREDICATED
+from dsl.types import math_type
+from dsl.values import Val
+
+LOG2E = 1.4426950216293335
+LOG2E_LOW = 1.925963033500011e-08
+"""log2(e) in two float32 pieces: their sum is right to 2**-50."""
+LOG2E_OVER_252 = 0.005724980030208826
+MAGIC = 12582913.0
+"""1.5 * 2**23 + 1: adding it leaves a whole number in the low bits of the mantissa."""
+LN2 = 0.6931471824645996
+SMALLEST_NORMAL = 1.1754943508222875e-38
+LOG_POLYNOMIAL = (
+    -0.12948833405971527, 0.14004762470722198, -0.12167185544967651, 0.14001159369945526, -0.16682302951812744,
+    0.20010747015476227, -0.24999716877937317, 0.3333320915699005, -0.5,
+)
+"""(log(1 + m) - m) / m**2 for m in [-1/3, 1/3], highest power first. Fitted by weighted least squares at 20,001 Chebyshev points, the weight
+m**2 / log(1 + m) (relative error) sharpened in 60 rounds (Lawson), then rounded to float32; the whole log is right to 0.93 ulp."""
+
+DIRECT = {
+    "sqrt": math.sqrt, "sin": math.sin, "cos": math.cos, "tan": math.tan, "tanh": math.tanh, "erf": math.erf, "log1p": math.log1p,
+    "expm1": math.expm1, "log2": math.log2, "log10": math.log10, "exp": math.exp, "log": math.log, "exp2": lambda x: 2.0**x,
+    "floor": math.floor, "ceil": math.ceil, "trunc": math.trunc, "fabs": math.fabs,
+}
+PAIRS = {"pow": math.pow, "fmod": math.fmod, "atan2": math.atan2, "copysign": math.copysign}
+TESTS = {"isnan": math.isnan, "isinf": math.isinf, "isfinite": math.isfinite}
+NAMES = frozenset((*DIRECT, *PAIRS, *TESTS, "fma"))
+"""What a kernel may call on `math`."""
+
+
+def call(b: Builder, name: str, args: tuple[Val, ...]) -> Val:
+    """Emit math.<name>(*args); raises UnsupportedFeature for a wrong number of arguments."""
+    arity = 3 if name == "fma" else 2 if name in PAIRS else 1
+    if len(args) != arity:
+        raise b.refuse(f"math.{name} with {len(args)} arguments", f"it takes {arity} here")
+    if name == "fma":
+        return fma(b, *args)
+    element = _power_type(args) if name == "pow" else math_type(*(a.type for a in args))
+    values = tuple(convert(b, a, element) for a in args)
+    if name in TESTS:
+        return _test(b, name, values[0])
+    folded = _fold({**DIRECT, **PAIRS}[name], values)
+    if folded is not None:
+        return folded
+    return Val(_emit(b, name, element, tuple(v.operand for v in values)), element)
+
+
+def _power_type(args: tuple[Val, ...]) -> str:
+    """Give float32 for math.pow(float32, int32) too: numba calls powi there."""
+    if args[0].type == "f32" and args[1].type in ("s32", "u16"):
+        return "f32"
+    return math_type(*(a.type for a in args))
+
+
+def _fold(f: Callable[..., Any], values: tuple[Val, ...]) -> Val | None:
+    if any(v.constant is None for v in values):
+        return None
+    try:
+        return constant(f(*(v.constant for v in values)), values[0].type)
+    except (ArithmeticError, ValueError):  # log(0), an overflow, floor(inf): the machine has an answer, Python has none
+        return None
+
+
+def _emit(b: Builder, name: str, element: str, args: tuple[Operand, ...]) -> Operand:
+    if element == "f32" and name in ("exp", "log"):
+        return expf(b, args[0]) if name == "exp" else logf(b, args[0])
+    if element == "f32" and name == "exp2":
+        return b.alu("ex2", "f32", args[0])
+    return b.alu("abs" if name == "fabs" else name, element, *args)
+
+
+def fma(b: Builder, x: Val, y: Val, z: Val) -> Val:
+    """Emit x * y + z with one rounding, in the common float type."""
+    element = math_type(x.type, y.type, z.type)
+    return Val(b.alu("fma", element, *(convert(b, v, element).operand for v in (x, y, z))), element)
+
+
+def _test(b: Builder, name: str, v: Val) -> Val:
+    if v.constant is not None:
+        return Val(Imm(TESTS[name](v.constant)), "pred")
+    if name == "isnan":
+        return Val(b.setp("ne", v.type, v.operand, v.operand), "pred")
+    size = b.alu("abs", v.type, v.operand)
+    return Val(b.setp("eq" if name == "isinf" else "lt", v.type, size, Imm(math.inf)), "pred")
+
+
+def expf(b: Builder, x: Operand) -> Operand:
+    """Emit exp(x) in float32: 2**k * ex2(x * log2(e) - k), with k + 126 counted in steps of a saturated x / 252 so that it cannot overflow.
+
+    0 for x below -104 and for -inf, inf for x above 88.73, NaN for NaN. Error below 2 ulp.
+    """
+    share = b.alu("fma_sat", "f32", x, Imm(LOG2E_OVER_252), Imm(0.5))
+    shifted = b.alu("fma_rm", "f32", share, Imm(252.0), Imm(MAGIC))
+    k = b.alu("add", "f32", shifted, Imm(-(MAGIC + 126.0)))
+    rest = b.alu("fma", "f32", x, Imm(LOG2E), b.alu("neg", "f32", k))
+    rest = b.alu("fma", "f32", x, Imm(LOG2E_LOW), rest)
+    power = b.alu("shl", "u32", b.bitcast(shifted, "f32", "u32"), Imm(23))
+    return b.alu("mul", "f32", b.alu("ex2", "f32", rest), b.bitcast(power, "u32", "f32"))
+
+
+def logf(b: Builder, x: Operand) -> Operand:
+    """Emit log(x) in float32: exponent * ln 2 + log(1 + m) with 1 + m in [2/3, 4/3) and a polynomial of degree 10.
+
+    -inf for 0, NaN below 0 and for NaN, inf for inf. Denormals are scaled by 2**23; that multiplication runs in their lanes only and is not counted.
+    """
+    small = b.setp("lt", "f32", x, Imm(SMALLEST_NORMAL))
+    scaled = b.selp("f32", b.alu("mul", "f32", x, Imm(8388608.0), tag=PREDICATED), x, small)
+    start = b.selp("f32", Imm(-23.0), Imm(0.0), small)
+    bits = b.bitcast(scaled, "f32", "s32")
+    exponent = b.alu("and", "s32", b.alu("sub", "s32", bits, Imm(0x3F2AAAAB)), Imm(-0x800000))
+    mantissa = b.bitcast(b.alu("sub", "s32", bits, exponent), "s32", "f32")
+    whole = b.alu("fma", "f32", b.cvt(exponent, "s32", "f32"), Imm(2.0**-23), start)
+    m = b.alu("add", "f32", mantissa, Imm(-1.0))
+    r: Operand = Imm(LOG_POLYNOMIAL[0])
+    for coefficient in LOG_POLYNOMIAL[1:]:
+        r = b.alu("fma", "f32", r, m, Imm(coefficient))
+    r = b.alu("fma", "f32", b.alu("mul", "f32", r, m), m, m)
+    r = b.alu("fma", "f32", whole, Imm(LN2), r)
+    return _log_special(b, x, r)
+
+
+def _log_special(b: Builder, x: Operand, r: Operand) -> Operand:
+    r = b.selp("f32", r, x, b.setp("lt", "f32", x, Imm(math.inf)))  # inf and NaN pass through
+    r = b.selp("f32", Imm(math.nan), r, b.setp("lt", "f32", x, Imm(0.0)))
+    return b.selp("f32", Imm(-math.inf), r, b.setp("eq", "f32", x, Imm(0.0)))

@@ -1,0 +1,185 @@
+"""The types of kernel arguments and of expressions, by the rules of numba.cuda.
+
+What it models: element types (the keys of `ir.BYTES`), which register type holds each, and what numba gives for an operator:
+int32 + int32 is int64, int32 with float32 is float64, int / int is float64. Tests hold every rule against numba's own tables.
+What it leaves out: float16, bfloat16, complex numbers and records, which are refused by name.
+Which ncu metric checks it: the split between `smsp__sass_thread_inst_executed_op_f*` and `_op_d*`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dsl.ir import BYTES
+from gpusim.errors import UnsupportedFeature
+
+NUMPY_NAMES = {
+    "bool": "pred", "int8": "s8", "uint8": "u8", "int16": "s16", "uint16": "u16", "int32": "s32", "uint32": "u32",
+    "int64": "s64", "uint64": "u64", "float32": "f32", "float64": "f64",
+}
+TYPE_NAMES = {short: name for name, short in NUMPY_NAMES.items()}
+FLOATS = ("f32", "f64")
+UNSIGNED = ("u8", "u16", "u32", "u64")
+EXACT_IN_F32 = ("pred", "s8", "u8", "s16")
+"""Types that numba turns into float32 when they meet one; every other integer makes float64."""
+
+
+@dataclass(frozen=True)
+class ArgType:
+    """Describe a kernel argument: an element type of `ir.BYTES`; ndim None for a scalar; layout C, F or A (any strides)."""
+
+    type: str
+    ndim: int | None = None
+    layout: str = "C"
+
+
+def element_type(obj: Any) -> str | None:
+    """Return the element type that a dtype-like object names (numpy, numba, int, float, bool), or None if it names none."""
+    for python_type, element in ((bool, "pred"), (int, "s64"), (float, "f64")):
+        if obj is python_type:
+            return element
+    if isinstance(obj, np.dtype):
+        return NUMPY_NAMES.get(obj.name)
+    if isinstance(obj, type):
+        return NUMPY_NAMES.get(np.dtype(obj).name) if issubclass(obj, np.generic) and obj.__name__ != "generic" else None
+    return NUMPY_NAMES.get(str(obj)) if type(obj).__module__.startswith("numba.core.types") else None
+
+
+def arg_type(value: Any) -> ArgType:
+    """Return the type of a kernel argument: array (anything with shape, strides and dtype), numpy scalar, int, float or bool.
+
+    Raises UnsupportedFeature for element types and objects that the language does not have.
+    """
+    if isinstance(value, (bool, np.bool_)):
+        return ArgType("pred")
+    if isinstance(value, int):
+        return ArgType(_int_type(value))
+    if isinstance(value, float) and not isinstance(value, np.generic):
+        return ArgType("f64")
+    dtype = getattr(value, "dtype", None)
+    if dtype is None:
+        raise UnsupportedFeature(f"a kernel argument is a {type(value).__name__}; pass numpy arrays, numpy scalars, int, float or bool")
+    element = element_type(np.dtype(dtype))
+    if element is None:
+        raise UnsupportedFeature(f"element type {np.dtype(dtype)} is not in the kernel language; it has {', '.join(NUMPY_NAMES)}")
+    if isinstance(value, np.generic):
+        return ArgType(element)
+    return ArgType(element, len(value.shape), layout(value.shape, value.strides, BYTES[element]))
+
+
+def _int_type(value: int) -> str:
+    if -(1 << 63) <= value < 1 << 63:
+        return "s64"
+    if 0 <= value < 1 << 64:
+        return "u64"
+    raise UnsupportedFeature(f"the integer {value} does not fit in 64 bits; pass a float or split it")
+
+
+def layout(shape: tuple[int, ...], strides: tuple[int, ...], itemsize_bytes: int) -> str:
+    """Return "C", "F" or "A" (neither) for an array's shape and byte strides; dimensions of extent 1 do not matter."""
+    def contiguous(dims: range) -> bool:
+        step = itemsize_bytes
+        for k in dims:
+            if shape[k] != 1 and strides[k] != step:
+                return False
+            step *= shape[k]
+        return True
+
+    if 0 in shape or contiguous(range(len(shape) - 1, -1, -1)):
+        return "C"
+    return "F" if contiguous(range(len(shape))) else "A"
+
+
+def register_type(element: str) -> str:
+    """Return the type of the register that holds an element: sub-word integers widen to 32 bits."""
+    return {"s8": "s32", "s16": "s32", "u8": "u32", "u16": "u32"}.get(element, element)
+
+
+def unify(a: str, b: str) -> str:
+    """Return the type of a variable that is assigned an `a` here and a `b` there (also of max, min and conditional expressions)."""
+    if a == b or b == "pred":
+        return a
+    if a == "pred":
+        return b
+    if a in FLOATS or b in FLOATS:
+        return "f32" if all(t == "f32" or BYTES[t] <= 2 for t in (a, b)) else "f64"
+    if (a in UNSIGNED) == (b in UNSIGNED):
+        return a if BYTES[a] > BYTES[b] else b
+    unsigned, signed = (a, b) if a in UNSIGNED else (b, a)
+    bits = 8 * max(BYTES[signed], 2 * BYTES[unsigned])
+    return f"s{bits}" if bits <= 64 else "f64"
+
+
+def binary_type(op: str, a: str, b: str) -> str:
+    """Return the type in which `a op b` is computed and given back, for arithmetic, bitwise operators and shifts.
+
+    op: add sub mul div floordiv floormod pow and or xor shl shr. Float operands of a bitwise operator are the caller's error.
+    """
+    if op in ("shl", "shr"):
+        return "u64" if a in UNSIGNED else "s64"
+    if op in ("and", "or", "xor") and a == b == "pred":
+        return "pred"
+    if a in FLOATS or b in FLOATS:
+        if op == "pow" and a == "f32" and b not in FLOATS:
+            return "f32"
+        return "f32" if all(t == "f32" or t in EXACT_IN_F32 for t in (a, b)) else "f64"
+    if op == "div":
+        return "f64"
+    return "u64" if a in UNSIGNED and b in UNSIGNED else "s64"
+
+
+def unary_type(a: str) -> str:
+    """Return the type of -a, +a and ~a."""
+    if a in FLOATS:
+        return a
+    return "u64" if a in UNSIGNED else "s64"
+
+
+def comparison_type(a: str, b: str) -> str:
+    """Return the register type in which two values are compared; "s64" and "u64" together come back as "mixed"."""
+    ra, rb = register_type(a), register_type(b)
+    if ra in FLOATS or rb in FLOATS:
+        return binary_type("add", a, b)
+    if ra == rb:
+        return "s32" if ra == "pred" else ra
+    if "u64" in (ra, rb):
+        return "u64" if {ra, rb} <= {"u64", "u32", "pred"} else "mixed"
+    return "u32" if {ra, rb} == {"u32", "pred"} else "s32" if {ra, rb} == {"s32", "pred"} else "s64"
+
+
+def math_type(*types: str) -> str:
+    """Return the type of a math.* call: float32 for a float32 argument alone, and float64 where an integer or a float64 is in it."""
+    if len(types) == 1:
+        return types[0] if types[0] in FLOATS else "f64"
+    return "f32" if all(t == "f32" or t in EXACT_IN_F32 for t in types) else "f64"
+
+
+def range_type(types: list[str]) -> str:
+    """Return the type of the counter of range(...): 32-bit where every argument is a signed integer of at most 32 bits."""
+    if all(t in UNSIGNED for t in types):
+        return "u64"
+    return "s32" if all(register_type(t) in ("s32", "pred") for t in types) else "s64"
+
+
+def cast_value(value: Any, element: str) -> int | float | bool:
+    """Convert a Python number to an element type as the machine does: floats round, integers wrap, float to int truncates and saturates."""
+    if element == "pred":
+        return bool(value)
+    if element in FLOATS:
+        with np.errstate(over="ignore"):
+            return float(np.float32(value)) if element == "f32" else float(value)
+    bits = 8 * BYTES[element]
+    if isinstance(value, float):
+        return _saturate(value, element in UNSIGNED, bits)
+    wrapped = int(value) & ((1 << bits) - 1)
+    return wrapped - (1 << bits) if element not in UNSIGNED and wrapped >> (bits - 1) else wrapped
+
+
+def _saturate(value: float, unsigned: bool, bits: int) -> int:
+    low, high = (0, (1 << bits) - 1) if unsigned else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+    if value != value:
+        return 0
+    return int(min(max(value, float(low)), float(high))) if low < value < high else (low if value <= low else high)

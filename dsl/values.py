@@ -1,0 +1,85 @@
+"""What an expression of a kernel is worth at compile time: a number in a register, or a thing that exists only while compiling.
+
+It models nothing of the card. Scalars become registers; tuples, arrays, modules, functions and dtypes are structure that the
+walker takes apart, so nothing of Python reaches WarpIR.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dsl.ir import Imm, Operand
+
+
+@dataclass(frozen=True)
+class Val:
+    """Hold a scalar: a register or a constant, and its element type (numba's idea of it, so int8 stays "s8" in a 32-bit register)."""
+
+    operand: Operand
+    type: str
+
+    @property
+    def constant(self) -> int | float | bool | None:
+        """Return the value if it is known at compile time, else None."""
+        return self.operand.value if isinstance(self.operand, Imm) else None
+
+
+@dataclass(frozen=True)
+class Tup:
+    """Hold a tuple: structure known at compile time, elements any values."""
+
+    items: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Arr:
+    """Hold an array: where it lives and how an index becomes an address.
+
+    shape: extents, None where the launch knows it (LdParam). strides: bytes, None likewise. offset: byte offset in
+    shared or local memory; None for a global array, whose base is a parameter.
+    """
+
+    name: str
+    space: str
+    type: str
+    shape: tuple[int | None, ...]
+    strides: tuple[int | None, ...]
+    offset: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Static:
+    """Hold a Python object that is a constant of the compilation: a module, a function, a dtype, None; equal if it is the same object."""
+
+    obj: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Static) and self.obj is other.obj
+
+    def __hash__(self) -> int:
+        return id(self.obj)
+
+
+@dataclass(frozen=True)
+class Device:
+    """Name a thing of the device surface by its path under `cuda`: "threadIdx", "shared.array"."""
+
+    path: str
+
+
+Value = Val | Tup | Arr | Static | Device
+
+
+def describe(value: Value) -> str:
+    """Name a value's kind for a message."""
+    match value:
+        case Tup(items=items):
+            return f"a tuple of {len(items)}"
+        case Arr(name=name):
+            return f"the array {name!r}"
+        case Device(path=path):
+            return f"cuda.{path}"
+        case Static(obj=obj):
+            return f"{getattr(obj, '__name__', repr(obj))}"
+    return f"a {value.type} number"

@@ -1,0 +1,158 @@
+"""Split each variable of a function into webs: the sets of assignments that can meet at one use.
+
+numba gives every web its own type (its SSA form with phis), so `x = a[i]; ...; x = 0` later is two variables with one name,
+and so it is here. Reaching definitions are walked over the syntax tree; loops are walked until nothing changes.
+What it leaves out: pruning of branches whose condition is a constant (a web may then be larger than numba's).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+State = dict[str, frozenset[int]] | None
+"""Which definitions of each name may reach this point; None where the point cannot be reached."""
+
+
+@dataclass
+class Webs:
+    """Hold the webs of one function.
+
+    read, written: id of a Name (or arg) node -> web. names: the local names. definitions: web -> how many assignments it has.
+    plain_counters: ids of the `for` nodes whose target is assigned by the `for` alone and read inside the loop alone.
+    """
+
+    read: dict[int, int] = field(default_factory=dict)
+    written: dict[int, int] = field(default_factory=dict)
+    names: frozenset[str] = frozenset()
+    definitions: dict[int, int] = field(default_factory=dict)
+    plain_counters: frozenset[int] = frozenset()
+
+
+def split(func: ast.FunctionDef) -> Webs:
+    """Return the webs of a function's variables."""
+    walk = _Walk()
+    state: State = {}
+    arguments = func.args
+    for arg in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]:
+        state = walk.define(arg, arg.arg, state)
+    walk.body(func.body, state)
+    return walk.result(func)
+
+
+def _merge(*states: State) -> State:
+    reached = [s for s in states if s is not None]
+    if not reached:
+        return None
+    return {name: frozenset().union(*(s.get(name, frozenset()) for s in reached)) for s0 in reached for name in s0}
+
+
+class _Walk:
+    """Walk statements in order; definitions are numbered by node, so walking a loop twice adds nothing new."""
+
+    def __init__(self) -> None:
+        self.number: dict[int, int] = {}
+        self.parent: list[int] = []
+        self.names: set[str] = set()
+        self.uses: dict[int, int] = {}
+        self.breaks: list[list[State]] = []
+        self.continues: list[list[State]] = []
+
+    def find(self, d: int) -> int:
+        while self.parent[d] != d:
+            d = self.parent[d]
+        return d
+
+    def define(self, node: ast.AST, name: str, state: State) -> State:
+        d = self.number.setdefault(id(node), len(self.number))
+        if d == len(self.parent):
+            self.parent.append(d)
+        self.names.add(name)
+        return None if state is None else {**state, name: frozenset((d,))}
+
+    def use(self, node: ast.Name, state: State) -> None:
+        reaching = sorted((state or {}).get(node.id, ()))
+        for d in reaching:
+            self.parent[self.find(d)] = self.find(reaching[0])
+        if reaching:
+            self.uses[id(node)] = reaching[0]
+
+    def reads(self, node: ast.AST | None, state: State) -> None:
+        for n in ast.walk(node) if node is not None else ():
+            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load):
+                self.use(n, state)
+
+    def writes(self, target: ast.AST, state: State) -> State:
+        for n in ast.walk(target):
+            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store):
+                state = self.define(n, n.id, state)
+        return state
+
+    def body(self, statements: Iterable[ast.stmt], state: State) -> State:
+        for s in statements:
+            state = self.statement(s, state)
+        return state
+
+    def statement(self, s: ast.stmt, state: State) -> State:
+        match s:
+            case ast.If():
+                self.reads(s.test, state)
+                return _merge(self.body(s.body, state), self.body(s.orelse, state))
+            case ast.For() | ast.While():
+                return self.loop(s, state)
+            case ast.Break():
+                self.breaks[-1].append(state)
+                return None
+            case ast.Continue():
+                self.continues[-1].append(state)
+                return None
+            case ast.Return():
+                self.reads(s.value, state)
+                return None
+        return self.simple(s, state)
+
+    def simple(self, s: ast.stmt, state: State) -> State:
+        self.reads(s, state)
+        if isinstance(s, ast.AugAssign) and isinstance(s.target, ast.Name):
+            self.use(s.target, state)
+        if isinstance(s, ast.Assign):
+            for target in s.targets:
+                state = self.writes(target, state)
+        elif isinstance(s, (ast.AnnAssign, ast.AugAssign)) and s.value is not None:
+            state = self.writes(s.target, state)
+        return state
+
+    def loop(self, s: ast.For | ast.While, state: State) -> State:
+        if isinstance(s, ast.For):
+            self.reads(s.iter, state)
+        head, previous = state, None
+        while head != previous:
+            previous = head
+            self.breaks.append([])
+            self.continues.append([])
+            entry = head
+            if isinstance(s, ast.For):
+                entry = self.writes(s.target, head)
+            else:
+                self.reads(s.test, head)
+            end = self.body(s.body, entry)
+            broken = self.breaks.pop()
+            head = _merge(state, end, *self.continues.pop())
+        return _merge(self.body(s.orelse, head), *broken)
+
+    def result(self, func: ast.FunctionDef) -> Webs:
+        definitions: dict[int, int] = {}
+        for d in self.number.values():
+            definitions[self.find(d)] = definitions.get(self.find(d), 0) + 1
+        read = {node: self.find(d) for node, d in self.uses.items()}
+        written = {node: self.find(d) for node, d in self.number.items()}
+        plain = frozenset(id(f) for f in ast.walk(func) if isinstance(f, ast.For) and self.plain(f, read, written, definitions))
+        return Webs(read, written, frozenset(self.names), definitions, plain)
+
+    def plain(self, loop: ast.For, read: dict[int, int], written: dict[int, int], definitions: dict[int, int]) -> bool:
+        web = written.get(id(loop.target))
+        if web is None or definitions[web] != 1:
+            return False
+        inside = {id(n) for s in loop.body for n in ast.walk(s)}
+        return all(node in inside for node, w in read.items() if w == web)
