@@ -1,16 +1,16 @@
 """ATOM and RED: what a warp's atomics cost in sectors when lanes share an address.
 
-What it models: lanes with different addresses of one sector go together, lanes that share an address go one after
-another; the sectors of a request are the sum over the sectors touched of the largest number of lanes that share one
-address in it (measured on an H200: lane and lane / 2 give 4, lane / 8 gives 8, all the same 32). What it leaves out:
-the values (the engine computes them) and the order of lanes. Checked by `l1tex__t_sectors_pipe_lsu_mem_global_op_red`
-and `..._op_atom`.
+What it models: lanes with different addresses of one sector go together, lanes that share an address go one
+after another; the sectors of a request are the sum over the sectors touched of the largest number of lanes
+that share one address in it (measured on an H200: lane and lane / 2 give 4, lane / 8 gives 8, all the same
+32). What it leaves out: the values (the engine computes them) and the order of lanes. Checked by
+`l1tex__t_sectors_pipe_lsu_mem_global_op_red` and `..._op_atom`.
 """
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+from numba.np.numpy_support import carray
 
 from gpusim.coalescer import POINTERS, header, lanes_of_line
 from gpusim.runtime import c_entry, jit, popcount, trailing_zeros
@@ -39,10 +39,11 @@ def _one_lane_an_address(addresses: np.ndarray, lanes: np.uint32) -> np.uint64:
 
 @jit
 def collide(addresses: np.ndarray, mask: np.uint32, kind: int, site: int, out: np.ndarray) -> int:
-    """Write the records of one RED or ATOM, as `coalesce` does, with one more record a collision; return records | sectors << 32.
+    """Write the records of one RED or ATOM, one more a collision; return records | sectors << 32.
 
-    The k-th record of a line holds the sectors in which some address is shared by at least k lanes. Addresses are multiples of 4
-    (4- and 8-byte atomics). At most 32 records in all, as a line has no more records than lanes.
+    The k-th record of a line holds the sectors in which some address is shared by at least k lanes.
+    Addresses are multiples of 4 (4- and 8-byte atomics). At most 32 records in all, as a line has no more
+    records than lanes.
     """
     rest = np.uint32(mask)
     bits = header(kind, site) | np.uint64(1) << np.uint64(FIRST_SHIFT)
@@ -66,4 +67,4 @@ def collide(addresses: np.ndarray, mask: np.uint32, kind: int, site: int, out: n
 @c_entry(POINTERS)
 def collide_entry(addresses, mask, kind, site, out):  # type: ignore[no-untyped-def]
     """Call `collide` with raw pointers."""
-    return collide(numba.carray(addresses, 32), mask, kind, site, numba.carray(out, 32))
+    return collide(carray(addresses, 32), mask, kind, site, carray(out, 32))

@@ -1,11 +1,13 @@
 """One sectored set-associative cache, as arrays and functions; L1 and each partition of L2 are made of it.
 
-What it models: lines of 128 bytes with one tag, a valid and a dirty bit for each of their four sectors, and replacement
-of the least recently used line of a set. Several caches of one level (132 L1s, 2 partitions) share the arrays; each has its own
-rows. What it leaves out: data, time, and misses under way. Checked by `l1tex__t_sectors_*_lookup_*`, `lts__t_sectors_*_lookup_*`.
+What it models: lines of 128 bytes with one tag, a valid and a dirty bit for each of their four sectors, and
+replacement of the least recently used line of a set. Several caches of one level (132 L1s, 2 partitions)
+share the arrays; each has its own rows. What it leaves out: data, time, and misses under way. Checked by
+`l1tex__t_sectors_*_lookup_*`, `lts__t_sectors_*_lookup_*`.
 
-A row (one set) is 16 tags of 4 bytes and 4 words of 8 bytes: the valid nibbles of its ways, the dirty nibbles, the order of
-use (nibble 0 is the way used last) and the number of dirty lines. 96 bytes a set keep the 60 MB L2 of an H200 in 2.9 MB.
+A row (one set) is 16 tags of 4 bytes and 4 words of 8 bytes: the valid nibbles of its ways, the dirty
+nibbles, the order of use (nibble 0 is the way used last) and the number of dirty lines. 96 bytes a set keep
+the 60 MB L2 of an H200 in 2.9 MB.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpusim.runtime import jit_inlined, popcount
+from gpusim.runtime import jit_inlined, popcount, signed
 from gpusim.trace import LINE_BYTES
 
 MAX_WAYS = 16
@@ -30,7 +32,7 @@ U0, U1, U3, U4 = (np.uint64(i) for i in (0, 1, 3, 4))
 
 
 class Cache(NamedTuple):
-    """Hold the state of `units` caches of one shape: tags int32 (units * sets * 16), words uint64 (units * sets * 4)."""
+    """Hold `units` caches of one shape: tags int32 (units * sets * 16), words uint64 (units * sets * 4)."""
 
     tags: np.ndarray
     words: np.ndarray
@@ -39,11 +41,13 @@ class Cache(NamedTuple):
 
 
 def new_cache(units: int, size_bytes: int, ways: int) -> Cache:
-    """Return empty caches of size_bytes each; raise ValueError for ways outside 1 to 16 or a size below one set."""
+    """Return empty caches of size_bytes each; raise ValueError for ways outside 1..16 or under one set."""
     sets = size_bytes // LINE_BYTES // ways if 1 <= ways <= MAX_WAYS else 0
     if sets < 1:
-        raise ValueError(f"a cache of {size_bytes} bytes with {ways} ways: ways must be 1 to {MAX_WAYS}, and one set must fit")
-    cache = Cache(np.empty(units * sets * MAX_WAYS, np.int32), np.empty(units * sets * WORDS, np.uint64), sets, ways)
+        limits = f"ways must be 1 to {MAX_WAYS}, and one set must fit"
+        raise ValueError(f"a cache of {size_bytes} bytes with {ways} ways: {limits}")
+    rows = units * sets
+    cache = Cache(np.empty(rows * MAX_WAYS, np.int32), np.empty(rows * WORDS, np.uint64), sets, ways)
     clear(cache)
     return cache
 
@@ -60,7 +64,7 @@ def dirty_sectors(cache: Cache) -> int:
 
 
 def flush(cache: Cache) -> int:
-    """Write back every dirty sector, keep the lines valid and clean, and return the number of sectors written."""
+    """Write back every dirty sector, keep the lines valid, and return the sectors written."""
     sectors = dirty_sectors(cache)
     cache.words.reshape(-1, WORDS)[:, [int(DIRTY), int(DIRTY_LINES)]] = 0
     return sectors
@@ -68,7 +72,7 @@ def flush(cache: Cache) -> int:
 
 @jit_inlined
 def _mixed(x: np.uint64) -> np.uint64:
-    """Return 32 well mixed bits of x; two rounds, as after one multiplication evenly spaced lines still met in few sets."""
+    """Return 32 mixed bits of x: after one multiplication evenly spaced lines still met in few sets."""
     x *= np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ x >> np.uint64(32)) * np.uint64(0xD6E8FEB86659FD93)
     return x >> np.uint64(32)
@@ -78,8 +82,9 @@ def _mixed(x: np.uint64) -> np.uint64:
 def row_of(unit: int, key: int, sets: int) -> np.uint64:
     """Return the row of a line number (or another running number) in one unit.
 
-    Each run of `sets` consecutive keys visits every set once, so a stream fills the cache evenly; each run starts at a
-    hashed set, as with plain modulo lines that are a multiple of `sets` apart would all meet in one set. 0 <= key < 2**31.
+    Each run of `sets` consecutive keys visits every set once, so a stream fills the cache evenly; each run
+    starts at a hashed set, as with plain modulo lines that are a multiple of `sets` apart would all meet in
+    one set. 0 <= key < 2**31.
     """
     run = np.uint64(np.uint32(key) // np.uint32(sets))
     start = (_mixed(run) * np.uint64(sets)) >> np.uint64(32)
@@ -96,18 +101,19 @@ def find(cache: Cache, row: np.uint64, line: int) -> int:
     tag = np.int32(line)
     last_used = cache.words[row * np.uint64(WORDS) + ORDER] & NIBBLE
     if cache.tags[base + last_used] == tag:
-        return np.int64(last_used)
+        return signed(last_used)
     way = np.int32(-1)
     for w in range(MAX_WAYS):
         way = np.int32(w) if cache.tags[base + np.uint64(w)] == tag else way
-    return np.int64(way)
+    return signed(way)
 
 
 @jit_inlined
 def touch(cache: Cache, row: np.uint64, way: int) -> None:
     """Make a way the one used last.
 
-    The xor turns the nibble of this way to 0; the lowest bit of the subtraction's borrow marks it (Hacker's Delight).
+    The xor turns the nibble of this way to 0; the lowest bit of the subtraction's borrow marks it (Hacker's
+    Delight).
     """
     at = row * np.uint64(WORDS) + ORDER
     order = cache.words[at]
@@ -120,7 +126,7 @@ def touch(cache: Cache, row: np.uint64, way: int) -> None:
 
 @jit_inlined
 def allocate(cache: Cache, row: np.uint64, line: int) -> int:
-    """Give a line the least recently used way of a row, all sectors invalid; return the way | dirty sectors written back << 8."""
+    """Give a line the way used least recently, no sector valid; return way | sectors written back << 8."""
     at = row * np.uint64(WORDS)
     way = cache.words[at + ORDER] >> np.uint64(4 * (cache.ways - 1)) & NIBBLE
     touch(cache, row, way)
@@ -131,15 +137,15 @@ def allocate(cache: Cache, row: np.uint64, line: int) -> int:
     if written:
         cache.words[at + DIRTY] &= ~nibble
         cache.words[at + DIRTY_LINES] -= U1
-    return np.int64(way) | written << 8
+    return signed(way) | written << 8
 
 
 @jit_inlined
 def load(cache: Cache, row: np.uint64, line: int, mask: int, pairs: np.uint64) -> int:
-    """Read sectors of a line, which are all valid afterwards; return missing | fetched << 4 | sectors written back << 8.
+    """Read sectors of a line; return missing | fetched << 4 | sectors written back << 8.
 
-    missing: those of `mask` that were absent. fetched: those and the ones that come with them: nibble m of `pairs` is the set of
-    sectors that a miss of the set m brings (see `fetch_table`), less what was valid.
+    missing: those of `mask` that were absent. fetched: those and the ones that come with them: nibble m of
+    `pairs` is the set of sectors that a miss of the set m brings (see `fetch_table`), less what was valid.
     """
     way, written = find(cache, row, line), 0
     if way >= 0:
@@ -152,12 +158,12 @@ def load(cache: Cache, row: np.uint64, line: int, mask: int, pairs: np.uint64) -
     missing = np.uint64(mask) & ~valid
     fetched = (pairs >> (missing * U4) & NIBBLE) & ~valid
     cache.words[at] |= fetched << shift
-    return np.int64(missing | fetched << U4) | written << 8
+    return signed(missing | fetched << U4) | written << 8
 
 
 @jit_inlined
 def clean_oldest(cache: Cache, row: np.uint64) -> int:
-    """Write back the least recently used dirty line of a row, which stays valid; return the sectors written."""
+    """Write back the dirty line of a row that was used least recently; return the sectors written."""
     at = row * np.uint64(WORDS)
     order = cache.words[at + ORDER]
     for place in range(cache.ways - 1, -1, -1):
@@ -174,8 +180,8 @@ def clean_oldest(cache: Cache, row: np.uint64) -> int:
 def store(cache: Cache, row: np.uint64, line: int, mask: int, max_dirty_lines: int) -> int:
     """Write sectors of a line without fetching; return the sectors written back.
 
-    They become valid and dirty; where the row then has more than max_dirty_lines dirty lines, its oldest one is written back.
-    max_dirty_lines 0 keeps a clean copy: valid, not dirty.
+    They become valid and dirty; where the row then has more than max_dirty_lines dirty lines, its oldest
+    one is written back. max_dirty_lines 0 keeps a clean copy: valid, not dirty.
     """
     way, written = find(cache, row, line), 0
     if way >= 0:
@@ -204,7 +210,7 @@ def drop(cache: Cache, row: np.uint64, line: int, mask: int) -> None:
 
 
 def fetch_table(granule_sectors: int) -> np.uint64:
-    """Return, as nibble m of a word, the sectors that arrive when those of m are missing and memory gives 1, 2 or 4 at a time."""
+    """Return, as nibble m of a word, what arrives when m is missing and memory gives 1, 2 or 4 sectors."""
     group = (1 << granule_sectors) - 1
     groups = [group << i for i in range(0, 4, granule_sectors)]
     return np.uint64(sum(sum(g for g in groups if g & m) << 4 * m for m in range(16)))

@@ -1,26 +1,28 @@
-"""The coalescer: the 32 addresses of one warp instruction to the 128-byte lines and 32-byte sectors it touches.
+"""The coalescer: 32 addresses of a warp instruction to 128-byte lines and 32-byte sectors.
 
-What it models: the tag stage of L1/TEX; each lane's element is aligned and at most 32 bytes long, so it lies in one
-sector. What it leaves out: time, and the order in which the card takes the lines of a request.
+What it models: the tag stage of L1/TEX; each lane's element is aligned and at most 32 bytes long, so it
+lies in one sector. What it leaves out: time, and the order in which the card takes the lines of a request.
 Checked by `l1tex__t_requests_*` and `l1tex__t_sectors_*`, which equal it to the last sector on a real card.
 """
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from numba import types
+from numba.np.numpy_support import carray
 
 from gpusim.runtime import c_entry, jit, popcount, trailing_zeros
 from gpusim.trace import FIRST_SHIFT, KIND_SHIFT, LINE_SHIFT, SITE_SHIFT
 
-POINTERS = types.int64(types.CPointer(types.int64), types.uint32, types.int64, types.int64, types.CPointer(types.uint64))
+POINTERS = types.int64(
+    types.CPointer(types.int64), types.uint32, types.int64, types.int64, types.CPointer(types.uint64)
+)
 """C signature of coalesce and collide: addresses, mask, kind, site, out -> records | sectors << 32."""
 
 
 @jit
 def lanes_of_line(addresses: np.ndarray, mask: np.uint32, line: int) -> np.uint64:
-    """Return, as sectors << 32 | lanes, which active lanes fall in a line and which of its sectors they touch.
+    """Return the active lanes of a line and the sectors they touch, as sectors << 32 | lanes.
 
     One pass over all 32 lanes without a branch, which LLVM turns into vector code: 8 ns.
     """
@@ -46,8 +48,9 @@ def header(kind: int, site: int) -> np.uint64:
 def coalesce(addresses: np.ndarray, mask: np.uint32, kind: int, site: int, out: np.ndarray) -> int:
     """Write one trace record a line touched, ordered by lowest active lane; return records | sectors << 32.
 
-    addresses: int64, shape (32,), of the first byte of each lane's element; those of lanes that are off are not looked at.
-    mask: the active lanes. kind, site: see gpusim/trace.py. out: uint64, room for 32. No lane active: 0 records.
+    addresses: int64, shape (32,), of the first byte of each lane's element; those of lanes that are off are
+    not looked at. mask: the active lanes. kind, site: see gpusim/trace.py. out: uint64, room for 32. No
+    lane active: 0 records.
     """
     rest = np.uint32(mask)
     bits = header(kind, site) | np.uint64(1) << np.uint64(FIRST_SHIFT)
@@ -68,4 +71,4 @@ def coalesce(addresses: np.ndarray, mask: np.uint32, kind: int, site: int, out: 
 @c_entry(POINTERS)
 def coalesce_entry(addresses, mask, kind, site, out):  # type: ignore[no-untyped-def]
     """Call `coalesce` with raw pointers."""
-    return coalesce(numba.carray(addresses, 32), mask, kind, site, numba.carray(out, 32))
+    return coalesce(carray(addresses, 32), mask, kind, site, carray(out, 32))

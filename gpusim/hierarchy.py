@@ -1,12 +1,13 @@
-"""The memory hierarchy of one launch: traces of resident blocks replayed through the L1s of their SMs, L2 and DRAM.
+"""The memory hierarchy of one launch: traces of resident blocks replayed through L1, L2 and DRAM.
 
-What it models: one wave at a time; its blocks take turns of `quantum` records, each in the order of its program. L1 caches
-loads of global and local memory (fact 7 of the recorded H200 data), a miss asks L2 for the missing sectors of a line at
-once, and stores go through: they fill nothing in L1, and a sector that L1 holds stays valid, as it is updated. RED and ATOM are
-done in L2 and end the copy in their SM's L1. L1s are empty at the start of a launch; L2 is with l2="cold" (as ncu measures)
-and is as the launch before left it with l2="warm". All of it is modelled, local stores as write-through among it.
-What it leaves out: time, so the turns stand for it; and merging of requests of several SMs (fact 2).
-Checked by `l1tex__t_sectors_pipe_lsu_mem_global_op_ld_lookup_*`, `lts__t_sectors_*` and `dram__bytes_*`.
+What it models: one wave at a time; its blocks take turns of `quantum` records, each in the order of its
+program. L1 caches loads of global and local memory (fact 7 of the recorded H200 data), a miss asks L2 for
+the missing sectors of a line at once, and stores go through: they fill nothing in L1, and a sector that L1
+holds stays valid, as it is updated. RED and ATOM are done in L2 and end the copy in their SM's L1. L1s are
+empty at the start of a launch; L2 is with l2="cold" (as ncu measures) and is as the launch before left it
+with l2="warm". All of it is modelled, local stores as write-through among it. What it leaves out: time, so
+the turns stand for it; and merging of requests of several SMs (fact 2). Checked by
+`l1tex__t_sectors_pipe_lsu_mem_global_op_ld_lookup_*`, `lts__t_sectors_*` and `dram__bytes_*`.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from __future__ import annotations
 import numpy as np
 
 from gpusim.arch import Arch
-from gpusim.cache import Cache, clear, dirty_sectors, drop, fetch_table, load, new_cache, row_of
+from gpusim.cache import MAX_LINE, Cache, clear, dirty_sectors, drop, fetch_table, load, new_cache, row_of
 from gpusim.counters import Hierarchy
 from gpusim.l2 import COUNTS, L1_LOAD_HITS, L1_LOAD_MISSES, L2, l2_atomic, l2_load, l2_store
-from gpusim.runtime import jit, jit_inlined, popcount
+from gpusim.runtime import jit, jit_inlined, popcount, signed
 from gpusim.trace import KIND_SHIFT, LINE_BYTES, LINE_SHIFT, SECTOR_BYTES, Kind
 
 LOAD, STORE, RED, ATOM = int(Kind.LOAD), int(Kind.STORE), int(Kind.RED), int(Kind.ATOM)
@@ -39,12 +40,12 @@ def _load(l1: Cache, l2: L2, counts: np.ndarray, sm: int, line: int, mask: int) 
 @jit_inlined
 def _access(l1: Cache, l2: L2, counts: np.ndarray, sm: int, record: np.uint64) -> None:
     """Replay one record that is a request."""
-    mask = np.int64(record & np.uint64(15))
-    kind = np.int64(record >> np.uint64(KIND_SHIFT) & np.uint64(15))
-    line = np.int64(record >> np.uint64(LINE_SHIFT))
-    if kind == LOAD or kind == LOCAL_LOAD:
+    mask = signed(record & np.uint64(15))
+    kind = signed(record >> np.uint64(KIND_SHIFT) & np.uint64(15))
+    line = signed(record >> np.uint64(LINE_SHIFT))
+    if kind in (LOAD, LOCAL_LOAD):
         _load(l1, l2, counts, sm, line, mask)
-    elif kind == RED or kind == ATOM:
+    elif kind in (RED, ATOM):
         drop(l1, row_of(sm, line, l1.sets), line, mask)
         l2_atomic(l2, counts, sm, line, mask, kind == ATOM)
     else:
@@ -52,8 +53,10 @@ def _access(l1: Cache, l2: L2, counts: np.ndarray, sm: int, record: np.uint64) -
 
 
 @jit_inlined
-def _turn(l1: Cache, l2: L2, counts: np.ndarray, sm: int, records: np.ndarray, at: int, end: int, quantum: int) -> int:
-    """Replay up to `quantum` requests of one block, from `at`; return where it stopped. Marks do not count."""
+def _turn(
+    l1: Cache, l2: L2, counts: np.ndarray, sm: int, records: np.ndarray, at: int, end: int, quantum: int
+) -> int:
+    """Replay up to `quantum` requests of one block, from `at`; return where it stops. Marks are free."""
     left = quantum
     while at < end and left > 0:
         record = records[at]
@@ -65,8 +68,17 @@ def _turn(l1: Cache, l2: L2, counts: np.ndarray, sm: int, records: np.ndarray, a
 
 
 @jit
-def _replay(l1: Cache, l2: L2, counts: np.ndarray, records: np.ndarray, at: np.ndarray, end: np.ndarray, sm: np.ndarray, quantum: int) -> None:
-    """Give every block its turns, in the order of their indices, until all are through; `at` moves from start to end."""
+def _replay(
+    l1: Cache,
+    l2: L2,
+    counts: np.ndarray,
+    records: np.ndarray,
+    at: np.ndarray,
+    end: np.ndarray,
+    sm: np.ndarray,
+    quantum: int,
+) -> None:
+    """Give every block its turns, in the order of their indices, while `at` moves to `end`."""
     blocks = len(sm)
     running = True
     while running:
@@ -91,13 +103,18 @@ class MemorySystem:
         self.arch = arch
         self.cold = l2 == "cold"
         cache = new_cache(arch.l2_partitions, arch.l2_bytes // arch.l2_partitions, arch.l2_ways)
-        self._l2 = L2(cache, arch.l2_partitions, fetch_table(arch.dram_granule_bytes // SECTOR_BYTES), arch.l2_max_dirty_ways)
+        self._l2 = L2(
+            cache,
+            arch.l2_partitions,
+            fetch_table(arch.dram_granule_bytes // SECTOR_BYTES),
+            arch.l2_max_dirty_ways,
+        )
         self._l1: Cache | None = None
         self._l1_bytes = 0
         self._counts = np.zeros(len(COUNTS), np.int64)
 
     def begin(self, l1_bytes: int) -> None:
-        """Start a launch whose SMs have l1_bytes of L1 each (at least one set is taken), with empty L1s and, if cold, an empty L2."""
+        """Start a launch with empty L1s of l1_bytes (at least one set) and, if cold, an empty L2."""
         if self._l1 is None or self._l1_bytes != l1_bytes:
             smallest = self.arch.l1_ways * LINE_BYTES
             self._l1 = new_cache(self.arch.sm_count, max(l1_bytes, smallest), self.arch.l1_ways)
@@ -111,14 +128,17 @@ class MemorySystem:
     def replay(self, records: np.ndarray, offsets: np.ndarray, sm: np.ndarray, quantum: int) -> None:
         """Replay one wave: block b has records[offsets[b]:offsets[b + 1]] and runs on sm[b].
 
-        records: uint64, see gpusim/trace.py. offsets: int64, one more than blocks. sm: int32. Raises ValueError before `begin`, for
-        quantum < 1, an SM that the GPU does not have, and line numbers above 2**31 - 1 (addresses from 256 GiB on).
+        records: uint64, see gpusim/trace.py. offsets: int64, one more than blocks. sm: int32. Raises
+        ValueError before `begin`, for quantum < 1, an SM that the GPU does not have, and line numbers above
+        2**31 - 1 (addresses from 256 GiB on).
         """
         if self._l1 is None or quantum < 1:
-            raise ValueError("begin a launch first" if self._l1 is None else f"a turn of {quantum} records; at least 1")
+            raise ValueError(
+                "begin a launch first" if self._l1 is None else f"a turn of {quantum} records; at least 1"
+            )
         if len(sm) and not 0 <= int(sm.min()) <= int(sm.max()) < self.arch.sm_count:
             raise ValueError(f"SMs {sm.min()} to {sm.max()} on a GPU with {self.arch.sm_count}")
-        if len(records) and int(records.max()) >> LINE_SHIFT > 0x7FFFFFFF:
+        if len(records) and int(records.max()) >> LINE_SHIFT > MAX_LINE:
             raise ValueError("the trace has an address of 256 GiB or more")
         start, end = offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64)
         _replay(self._l1, self._l2, self._counts, records, start, end, sm, quantum)

@@ -1,18 +1,21 @@
 """The L2: two write-back partitions joined by a fabric, and the DRAM behind them.
 
 What it models, with the number of the fact of the recorded H200 data each rule rests on:
-- A line has a home partition, which talks to DRAM. An SM asks its own partition first; for a line of the other one (half of
-  the lines) a miss goes through the fabric to the home, and the line then stays in both (facts 3 and 14). Sectors at the SM's own
-  partition are what ncu calls srcunit_tex, sectors through the fabric srcunit_ltcfabric.
-- A miss brings the whole DRAM granule, 64 bytes (fact 6); the card counts the sector that came along as one more miss,
-  here it is apart: `l2_promoted`.
-- A store is a hit and fetches nothing (fact 4). It is dirty at home; the partition of a far SM keeps a clean copy (fact 15).
+- A line has a home partition, which talks to DRAM. An SM asks its own partition first; for a line of the
+  other one (half of the lines) a miss goes through the fabric to the home, and the line then stays in both
+  (facts 3 and 14). Sectors at the SM's own partition are what ncu calls srcunit_tex, sectors through the
+  fabric srcunit_ltcfabric.
+- A miss brings the whole DRAM granule, 64 bytes (fact 6); the card counts the sector that came along as one
+  more miss, here it is apart: `l2_promoted`.
+- A store is a hit and fetches nothing (fact 4). It is dirty at home; the partition of a far SM keeps a
+  clean copy (fact 15).
 - A set holds at most max_dirty_lines dirty lines (fact 15), then writes its oldest one back.
 - RED and ATOM are done at the home, count as hits, and fetch a sector that is absent (facts 3, 8 and 18).
 - No partition gives old data: a write drops the copy of its sectors in the partition that does not take part.
-Modelled: the home of a line is the parity of its 4 KB chunk's number, and SMs belong to the partitions in groups of 8.
-What it leaves out: the request coalescer before L2 (facts 2 and 16), compression, and any state of the card before the launch (fact 20).
-Checked by `lts__t_sectors_*`, `dram__bytes_read.sum` and `dram__bytes_write.sum`.
+Modelled: the home of a line is the parity of its 4 KB chunk's number, and SMs belong to the partitions in
+groups of 8. What it leaves out: the request coalescer before L2 (facts 2 and 16), compression, and any
+state of the card before the launch (fact 20). Checked by `lts__t_sectors_*`, `dram__bytes_read.sum` and
+`dram__bytes_write.sum`.
 """
 
 from __future__ import annotations
@@ -26,23 +29,27 @@ from gpusim.runtime import jit_inlined, popcount
 from gpusim.trace import SECTOR_BYTES
 
 CHUNK_SHIFT = 5
-"""log2 of the lines of one chunk, 32 of 128 bytes: chunks 2 k and 2 k + 1 have different homes, so any 8 KB is halved."""
+"""log2 of the lines of one chunk, 32 of 128 bytes: chunks 2 k and 2 k + 1 have different homes."""
 SM_GROUP = 8
-"""SMs of one group: 8 blocks that read the same data show one partition's fabric traffic on the card, 16 show both."""
+"""On the card 8 blocks that read the same data show fabric traffic of one partition, 16 of both."""
 
+# fmt: off
 COUNTS = (
-    "l1_load_hits", "l1_load_misses", "l2_read", "l2_write", "l2_red", "l2_atom", "l2_hits", "l2_misses", "l2_promoted",
-    "l2_fabric_read", "l2_fabric_write", "l2_fabric_red", "l2_fabric_atom", "dram_read_bytes", "dram_write_bytes",
+    "l1_load_hits", "l1_load_misses", "l2_read", "l2_write", "l2_red", "l2_atom", "l2_hits", "l2_misses",
+    "l2_promoted", "l2_fabric_read", "l2_fabric_write", "l2_fabric_red", "l2_fabric_atom",
+    "dram_read_bytes", "dram_write_bytes",
 )
 """Names of the counts array, fields of gpusim.counters.Hierarchy."""
 (
-    L1_LOAD_HITS, L1_LOAD_MISSES, L2_READ, L2_WRITE, L2_RED, L2_ATOM, L2_HITS, L2_MISSES, L2_PROMOTED,
-    L2_FABRIC_READ, L2_FABRIC_WRITE, L2_FABRIC_RED, L2_FABRIC_ATOM, DRAM_READ_BYTES, DRAM_WRITE_BYTES,
+    L1_LOAD_HITS, L1_LOAD_MISSES, L2_READ, L2_WRITE, L2_RED, L2_ATOM, L2_HITS, L2_MISSES,
+    L2_PROMOTED, L2_FABRIC_READ, L2_FABRIC_WRITE, L2_FABRIC_RED, L2_FABRIC_ATOM,
+    DRAM_READ_BYTES, DRAM_WRITE_BYTES,
 ) = range(len(COUNTS))
+# fmt: on
 
 
 class L2(NamedTuple):
-    """Hold the partitions (units of one Cache), how many there are, what a DRAM granule brings, and the bound on dirty lines."""
+    """Hold the partitions (units of one Cache), what a DRAM granule brings, and the bound on dirty lines."""
 
     cache: Cache
     partitions: int
@@ -64,7 +71,7 @@ def home_of(l2: L2, line: int) -> int:
 
 @jit_inlined
 def l2_row(l2: L2, unit: int, line: int) -> np.uint64:
-    """Return the row of a line in a partition; the two chunks of a pair have the same rows, one at home and one as copies."""
+    """Return a line's row in a partition; both chunks of a pair have the same, one at home, one as copies."""
     offset = line & ((1 << CHUNK_SHIFT) - 1)
     key = line >> (CHUNK_SHIFT + 1) << CHUNK_SHIFT | offset if l2.partitions == 2 else line
     return row_of(unit, key, l2.cache.sets)

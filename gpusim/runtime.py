@@ -1,11 +1,12 @@
 """Compile the simulator's inner loops once, and keep the machine code on disk.
 
-What it models: nothing of a GPU; it is how every numba function of the package becomes machine code. What it leaves
-out: the kernels of a user, which dsl/codegen.py compiles. No ncu metric checks it.
+What it models: nothing of a GPU; it is how every numba function of the package becomes machine code. What
+it leaves out: the kernels of a user, which dsl/codegen.py compiles. No ncu metric checks it.
 
-Numba's disk cache looks at the file of a function and not at the files of what it calls: after a change in a callee it
-gives the old answer. So the cache lives in a directory named by a hash of all sources that become machine code, the
-versions of the compilers and the CPU; another hash is another directory, and old ones are removed after 30 days.
+Numba's disk cache looks at the file of a function and not at the files of what it calls: after a change in
+a callee it gives the old answer. So the cache lives in a directory named by a hash of all sources that
+become machine code, the versions of the compilers and the CPU; another hash is another directory, and old
+ones are removed after 30 days.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+import numpy as np
 from numba import types
 from numba.core import cgutils
 from numba.core.registry import cpu_target
@@ -33,8 +35,8 @@ from numba.extending import intrinsic
 F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_AGE_S = 30 * 24 * 3600
-OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
-"""No reference counts (_nrt): nothing here allocates, and counting the arrays of a cache at each call made replay twice as slow."""
+OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
+"""_nrt False: no reference counts; nothing here allocates, and with them replay took twice as long."""
 CONSTANTS = ("trace.py", "runtime.py")
 """Files without numba functions of their own whose constants are compiled into those of others."""
 _decorating = threading.Lock()
@@ -43,11 +45,13 @@ _decorating = threading.Lock()
 def source_files(package: Path = Path(__file__).parent) -> list[Path]:
     """Return the files whose text decides the machine code: those that use this module, and CONSTANTS."""
     files = sorted(package.glob("*.py"))
-    return [f for f in files if f.name in CONSTANTS or "gpusim.runtime import" in f.read_text(encoding="utf-8")]
+    return [
+        f for f in files if f.name in CONSTANTS or "gpusim.runtime import" in f.read_text(encoding="utf-8")
+    ]
 
 
 def cache_key(files: list[Path]) -> str:
-    """Return a hash of the names and texts of the files, the versions of the compilers and the name and features of the CPU."""
+    """Return a hash of the files' names and texts, the compilers' versions, and the CPU."""
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
@@ -58,7 +62,7 @@ def cache_key(files: list[Path]) -> str:
 
 
 def cache_home() -> Path:
-    """Return a directory that can be written: $XDG_CACHE_HOME/gpusim, ~/.cache/gpusim, or one under the temporary directory."""
+    """Return a directory that can be written: in $XDG_CACHE_HOME, ~/.cache or the temporary directory."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     home = Path(base) / "gpusim"
     try:
@@ -73,10 +77,11 @@ def cache_home() -> Path:
 
 
 def remove_old(home: Path, keep: str, now: float) -> None:
-    """Remove the cache directories beside `keep` that were not used for MAX_AGE_S; what cannot be removed stays."""
+    """Remove cache directories but `keep` that were not used for MAX_AGE_S, where they can be removed."""
     for directory in home.glob("numba-*"):
-        if directory.name != keep and now - directory.stat().st_mtime > MAX_AGE_S:
-            shutil.rmtree(directory, ignore_errors=True)
+        with suppress(OSError):  # another process may remove it first
+            if directory.name != keep and now - directory.stat().st_mtime > MAX_AGE_S:
+                shutil.rmtree(directory, ignore_errors=True)
 
 
 @cache
@@ -92,33 +97,34 @@ def cache_directory() -> Path:
 
 @contextmanager
 def _own_cache() -> Iterator[None]:
-    """Point numba at our directory while a function is decorated, so that a user's own numba code keeps its cache."""
+    """Point numba at our directory while a function is decorated: a user's own numba code keeps its cache."""
     with _decorating:
-        before = numba.config.CACHE_DIR
-        numba.config.CACHE_DIR = str(cache_directory())
+        config: Any = numba.config
+        before = config.CACHE_DIR
+        config.CACHE_DIR = str(cache_directory())
         try:
             yield
         finally:
-            numba.config.CACHE_DIR = before
+            config.CACHE_DIR = before
 
 
 def jit(function: F) -> F:
-    """Decorate a function as machine code: compiled on its first call, then read from disk; runs without the GIL.
+    """Decorate a function as machine code: compiled on its first call, then read from disk.
 
-    Integer division by zero gives 0 as in numpy. The function allocates no array, and stays callable from Python.
+    It runs without the GIL, allocates no array, and stays callable from Python.
     """
     with _own_cache():
         return cast(F, numba.njit(**OPTIONS)(function))
 
 
 def jit_inlined(function: F) -> F:
-    """Decorate as `jit` does a function that LLVM must put into its callers: replay is 2.2 times as fast as with calls."""
+    """Decorate, as `jit`, a function that LLVM puts into its callers: replay is twice as fast."""
     with _own_cache():
         return cast(F, numba.njit(**OPTIONS, forceinline=True)(function))
 
 
 class CEntry:
-    """Hold a function that other machine code calls by its address; it is compiled when the address is first asked for."""
+    """Hold a function that machine code calls by its address; it is compiled when first asked for."""
 
     def __init__(self, function: Callable[..., Any], signature: Any) -> None:
         self.function = function
@@ -146,6 +152,12 @@ def c_entry(signature: Any) -> Callable[[Callable[..., Any]], CEntry]:
     return lambda function: CEntry(function, signature)
 
 
+@jit_inlined
+def signed(x: Any) -> int:
+    """Return an unsigned integer below 2**63 as a signed one: in numba uint64 + int64 is a float."""
+    return np.int64(x)  # type: ignore[return-value]
+
+
 def _popcount(typing: Any, x: Any) -> Any:
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return context.cast(builder, builder.ctpop(args[0]), signature.args[0], types.int64)
@@ -160,7 +172,7 @@ def _trailing_zeros(typing: Any, x: Any) -> Any:
     return types.int64(x), emit
 
 
-popcount: Callable[[Any], int] = intrinsic(_popcount)
+popcount: Callable[[Any], int] = cast(Any, intrinsic(_popcount))
 """Return the number of one bits of an integer (inside a compiled function only)."""
-trailing_zeros: Callable[[Any], int] = intrinsic(_trailing_zeros)
-"""Return the number of the lowest one bit of an integer, its width for 0 (inside a compiled function only)."""
+trailing_zeros: Callable[[Any], int] = cast(Any, intrinsic(_trailing_zeros))
+"""Return the number of the lowest one bit of an integer, its width for 0 (compiled only)."""

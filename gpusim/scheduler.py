@@ -1,8 +1,8 @@
 """The block scheduler: which blocks are resident together, on which SM, and what the last wave leaves idle.
 
-What it models: waves of as many blocks as fit, dealt to the SMs in turn; all of it is modelled. What it leaves out: a card starts
-a block as soon as another ends, so its waves blur, and it deals the first blocks by GPC. Checked by
-`launch__waves_per_multiprocessor`.
+What it models: waves of as many blocks as fit, dealt to the SMs in turn; all of it is modelled. What it
+leaves out: a card starts a block as soon as another ends, so its waves blur, and it deals the first blocks
+by GPC. Checked by `launch__waves_per_multiprocessor`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class WaveStatistics:
-    """Say how a grid fills the GPU: whole waves, blocks of the last partial wave, and used over offered block slots."""
+    """Say how a grid fills the GPU; efficiency is used over offered block slots."""
 
     full_waves: int
     tail_blocks: int
@@ -29,7 +29,7 @@ class WaveStatistics:
 
 
 def waves(n_blocks: int, blocks_per_sm: int, sm_count: int) -> Iterator[tuple[int, int, np.ndarray]]:
-    """Yield (first block, blocks, SM of each as int32); block b of a wave runs on SM (b - first) % sm_count."""
+    """Yield (first block, blocks, SM of each as int32); block b of a wave runs on (b - first) % sm_count."""
     slots = blocks_per_sm * sm_count
     for first in range(0, n_blocks, slots):
         count = min(slots, n_blocks - first)
@@ -37,7 +37,7 @@ def waves(n_blocks: int, blocks_per_sm: int, sm_count: int) -> Iterator[tuple[in
 
 
 def wave_statistics(n_blocks: int, blocks_per_sm: int, sm_count: int) -> WaveStatistics:
-    """Return how n_blocks >= 1 equal blocks fill the waves: 133 blocks on 132 SMs take 2 waves and 133 of 264 slots."""
+    """Return how n_blocks >= 1 equal blocks fill waves: 133 on 132 SMs take 2 waves, 133 of 264 slots."""
     slots = blocks_per_sm * sm_count
     full, tail = divmod(n_blocks, slots)
     return WaveStatistics(full, tail, slots, n_blocks / (slots * (full + (tail > 0))))

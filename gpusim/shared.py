@@ -1,19 +1,20 @@
 """Shared memory: the wavefronts that one warp access takes through the 32 banks of 4 bytes.
 
-What it models: lanes that want different words of one bank wait for one another, lanes that want the same word do not.
-8-byte accesses go by halves of a warp, 16-byte ones by quarters. Two halves of a load (two quarters of one half) go
-together when all lanes l and l ^ 1, or all lanes l and l ^ 2, read the same element; a lane that is off agrees with any.
-Stores never go together (measured on an H200, every pattern of h200 fact 17 is a test).
-What it leaves out: the card's arbitration, up to 6 % more. Checked by `l1tex__data_pipe_lsu_wavefronts_mem_shared_op_*`.
+What it models: lanes that want different words of one bank wait for one another, lanes that want the same
+word do not. 8-byte accesses go by halves of a warp, 16-byte ones by quarters. Two halves of a load (two
+quarters of one half) go together when all lanes l and l ^ 1, or all lanes l and l ^ 2, read the same
+element; a lane that is off agrees with any. Stores never go together (measured on an H200, every pattern of
+h200 fact 17 is a test). What it leaves out: the card's arbitration, up to 6 % more. Checked by
+`l1tex__data_pipe_lsu_wavefronts_mem_shared_op_*`.
 """
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from numba import types
+from numba.np.numpy_support import carray
 
-from gpusim.runtime import c_entry, jit, popcount, trailing_zeros
+from gpusim.runtime import c_entry, jit, popcount, signed, trailing_zeros
 
 BANK_BYTES, BANKS = 4, 32
 ROW_SHIFT = 7
@@ -71,13 +72,17 @@ def _distinct(addresses: np.ndarray, lanes: np.uint32, shift: int) -> int:
 
 @jit
 def _without_repeats(addresses: np.ndarray, mask: np.uint32, shift: int) -> np.uint32:
-    """Drop active lanes that want what an active lane 1, 2, 4, 8 or 16 before them wants: all repeats of lane / k and lane % k."""
+    """Drop lanes that want what an active lane 1, 2, 4, 8 or 16 before them wants: lane / k and lane % k."""
     repeats = np.uint32(0)
     for distance in (1, 2, 4, 8, 16):
         for lane in range(32):
             before = lane - distance if lane >= distance else 0
             both = mask >> np.uint32(lane) & mask >> np.uint32(before) & np.uint32(lane >= distance)
-            repeats |= both << np.uint32(lane) if addresses[lane] >> shift == addresses[before] >> shift else np.uint32(0)
+            repeats |= (
+                both << np.uint32(lane)
+                if addresses[lane] >> shift == addresses[before] >> shift
+                else np.uint32(0)
+            )
     return mask & ~repeats
 
 
@@ -86,7 +91,7 @@ def _passes(addresses: np.ndarray, mask: np.uint32, shift: int) -> int:
     """Return the largest number of different elements of one bank that active lanes want; 0 for no lane."""
     banks = popcount(_banks_used(addresses, mask, shift))
     if banks == popcount(mask):
-        return np.int64(mask != 0)
+        return signed(mask != 0)
     mask = _without_repeats(addresses, mask, shift)
     if banks == popcount(mask):
         return 1
@@ -101,7 +106,7 @@ def _passes(addresses: np.ndarray, mask: np.uint32, shift: int) -> int:
 
 @jit
 def _partners_agree(addresses: np.ndarray, mask: np.uint32, shift: int, distance: int) -> bool:
-    """Say whether every active lane and its partner lane ^ distance, where that is active too, want the same element."""
+    """Say whether each active lane and its partner lane ^ distance, if active, want the same element."""
     differ = np.uint32(0)
     for lane in range(32):
         partner = lane ^ distance
@@ -112,7 +117,7 @@ def _partners_agree(addresses: np.ndarray, mask: np.uint32, shift: int, distance
 
 @jit
 def _split(addresses: np.ndarray, mask: np.uint32, shift: int, group: int, is_load: bool) -> int:
-    """Return the wavefronts of `2 * group` lanes, the lowest ones of which are the ones in `mask`, that go in two parts."""
+    """Return the wavefronts of the lanes in `mask`, which go in two groups unless a load merges them."""
     if is_load and (_partners_agree(addresses, mask, shift, 1) or _partners_agree(addresses, mask, shift, 2)):
         return _passes(addresses, mask, shift)
     low = np.uint32(0x0000FFFF) if group == 16 else np.uint32(0x00FF00FF)
@@ -137,7 +142,7 @@ def wavefronts(addresses: np.ndarray, mask: np.uint32, bytes_per_lane: int, is_l
 
 @jit
 def ideal_wavefronts(mask: np.uint32, bytes_per_lane: int) -> int:
-    """Return the wavefronts of the same lanes with consecutive addresses: whole warps, halves or quarters with an active lane."""
+    """Return the wavefronts of these lanes at consecutive addresses: parts of a warp with an active lane."""
     lanes = np.uint32(mask)
     shift = _width_shift(bytes_per_lane)
     parts, width = 1 << (shift - 2), 32 >> (shift - 2)
@@ -150,14 +155,14 @@ def ideal_wavefronts(mask: np.uint32, bytes_per_lane: int) -> int:
 
 @jit
 def atomic_wavefronts(addresses: np.ndarray, mask: np.uint32, bytes_per_lane: int) -> int:
-    """Return the wavefronts of one shared atomic: the banks decide, and lanes that share an address cost nothing more (fact 18)."""
+    """Return the wavefronts of one shared atomic: banks decide, equal addresses are free (fact 18)."""
     return wavefronts(addresses, mask, bytes_per_lane, False)
 
 
 @c_entry(types.int64(types.CPointer(types.int64), types.uint32, types.int64, types.int64))
 def wavefronts_entry(addresses, mask, bytes_per_lane, is_load):  # type: ignore[no-untyped-def]
     """Call `wavefronts` with a raw pointer."""
-    return wavefronts(numba.carray(addresses, 32), mask, bytes_per_lane, is_load != 0)
+    return wavefronts(carray(addresses, 32), mask, bytes_per_lane, is_load != 0)
 
 
 @c_entry(types.int64(types.uint32, types.int64))
@@ -169,4 +174,4 @@ def ideal_wavefronts_entry(mask, bytes_per_lane):  # type: ignore[no-untyped-def
 @c_entry(types.int64(types.CPointer(types.int64), types.uint32, types.int64))
 def atomic_wavefronts_entry(addresses, mask, bytes_per_lane):  # type: ignore[no-untyped-def]
     """Call `atomic_wavefronts` with a raw pointer."""
-    return atomic_wavefronts(numba.carray(addresses, 32), mask, bytes_per_lane)
+    return atomic_wavefronts(carray(addresses, 32), mask, bytes_per_lane)

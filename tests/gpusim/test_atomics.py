@@ -77,7 +77,9 @@ def test_eight_byte_atomics_follow_the_same_rule():
 def test_the_c_entry_gives_what_the_python_call_gives():
     out = np.zeros(32, np.uint64)
     addresses = BASE + 4 * (LANE // 8)
-    call = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+    call = ctypes.CFUNCTYPE(
+        ctypes.c_int64, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
+    )
     assert call(collide_entry.address)(addresses.ctypes.data, ALL, 3, 0, out.ctypes.data) == 8 | 8 << 32
     assert set(unpack(out[:8])["kind"]) == {Kind.ATOM}
 

@@ -52,7 +52,11 @@ def test_a_hit_brings_nothing():
     cache = new_cache(1, 256, 2)
     store(cache, ROW, 5, 0b0001, 2)
     assert read(cache, 5, 0b0001, PAIRS) == (0, 0, 0)
-    assert read(cache, 5, 0b0010, PAIRS) == (0b0010, 0b0010, 0)  # sector 0 is valid, and stays as it was written
+    assert read(cache, 5, 0b0010, PAIRS) == (
+        0b0010,
+        0b0010,
+        0,
+    )  # sector 0 is valid, and stays as it was written
     assert dirty_sectors(cache) == 1
 
 
@@ -75,7 +79,10 @@ def test_a_clean_copy_is_valid_and_never_written_back():
 
 def test_the_bound_on_dirty_lines_writes_the_oldest_one_back_and_keeps_it_valid():
     cache = new_cache(1, 512, 4)
-    written = [store(cache, ROW, line, mask, 2) for line, mask in ((1, 0b0001), (2, 0b0011), (1, 0b0010), (3, 0b1111))]
+    written = [
+        store(cache, ROW, line, mask, 2)
+        for line, mask in ((1, 0b0001), (2, 0b0011), (1, 0b0010), (3, 0b1111))
+    ]
     assert written == [0, 0, 0, 2]  # line 2 is the oldest
     assert dirty_sectors(cache) == 2 + 4
     assert read(cache, 2, 0b0011) == (0, 0, 0)
@@ -196,7 +203,9 @@ def test_equals_the_model_on_any_stream(ways, bound, granule, steps):
     for what, line, mask in steps:
         if what == "load":
             missing, brought, written = read(cache, line, mask, fetch_table(granule))
-            assert (sectors_of(missing), sectors_of(brought), written) == model.load(line, sectors_of(mask), granule)
+            assert (sectors_of(missing), sectors_of(brought), written) == model.load(
+                line, sectors_of(mask), granule
+            )
         elif what == "store":
             assert store(cache, ROW, line, mask, bound) == model.store(line, sectors_of(mask), bound)
         elif not any(entry[0] == line and entry[2] for entry in model.lines):

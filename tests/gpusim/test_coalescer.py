@@ -81,7 +81,9 @@ def test_the_c_entry_gives_what_the_python_call_gives():
     want = np.zeros(32, np.uint64)
     packed = coalesce(addresses, np.uint32(0xFFFF), 1, 9, want)
     got = np.zeros(32, np.uint64)
-    call = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+    call = ctypes.CFUNCTYPE(
+        ctypes.c_int64, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
+    )
     assert call(coalesce_entry.address)(addresses.ctypes.data, 0xFFFF, 1, 9, got.ctypes.data) == packed
     assert got.tolist() == want.tolist()
 

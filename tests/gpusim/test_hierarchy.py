@@ -1,4 +1,4 @@
-"""Replay through L1, L2 and DRAM: small traces by hand, and the recorded facts of an H200 (numbers in the names' comments)."""
+"""Replay through L1, L2 and DRAM: small traces by hand, and the recorded facts of an H200."""
 
 from dataclasses import replace
 
@@ -127,7 +127,13 @@ def test_marks_take_no_part_of_a_turn():
     mark = np.array([pack(0, 0, Kind.BARRIER)], np.uint64)
     small = replace(ONE, sm_count=1, l2_bytes=128, l2_ways=1)
     plain = run([stream([1, 2, 1]), stream([1, 3])], [0, 0], arch=small, l1=TINY_L1, quantum=1)
-    marked = run([np.concatenate([stream([1]), mark, stream([2]), mark, stream([1])]), stream([1, 3])], [0, 0], arch=small, l1=TINY_L1, quantum=1)
+    marked = run(
+        [np.concatenate([stream([1]), mark, stream([2]), mark, stream([1])]), stream([1, 3])],
+        [0, 0],
+        arch=small,
+        l1=TINY_L1,
+        quantum=1,
+    )
     assert marked == plain
 
 
@@ -245,8 +251,12 @@ def test_a_copy_leaves_20_megabytes_dirty():  # fact 15: 19.8 on the card
     assert 19e6 < run(blocks).dirty_bytes < 22.5e6
 
 
-@pytest.mark.parametrize(("megabytes", "least", "most"), [(28, 0.0, 0.01), (40, 0.02, 0.2), (48, 0.5, 0.8), (60, 0.9, 1.0)])
-def test_data_that_one_sm_reads_twice_fits_up_to_40_megabytes(megabytes, least, most):  # fact 14: 0, 0.07, 0.69, 1
+@pytest.mark.parametrize(
+    ("megabytes", "least", "most"), [(28, 0.0, 0.01), (40, 0.02, 0.2), (48, 0.5, 0.8), (60, 0.9, 1.0)]
+)
+def test_data_that_one_sm_reads_twice_fits_up_to_40_megabytes(
+    megabytes, least, most
+):  # fact 14: 0, 0.07, 0.69, 1
     got = run([stream(np.tile(x, 2)) for x in grid_stride(megabytes * MB // 128)])
     assert least <= got.dram_read_bytes / (megabytes * MB) - 1 <= most
 

@@ -15,7 +15,12 @@ REPOSITORY = Path(__file__).parents[2]
 
 def python(code, **environment):
     run = subprocess.run(
-        [sys.executable, "-c", code], cwd=REPOSITORY, env={**os.environ, **environment}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        cwd=REPOSITORY,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return run.stdout.strip()
 
@@ -45,7 +50,16 @@ def test_the_key_does_not_change_with_a_source_that_is_not(tmp_path):
 
 def test_the_sources_are_the_modules_with_compiled_functions():
     names = {file.name for file in runtime.source_files()}
-    assert {"coalescer.py", "shared.py", "atomics.py", "cache.py", "l2.py", "hierarchy.py", "trace.py", "runtime.py"} <= names
+    assert {
+        "coalescer.py",
+        "shared.py",
+        "atomics.py",
+        "cache.py",
+        "l2.py",
+        "hierarchy.py",
+        "trace.py",
+        "runtime.py",
+    } <= names
     assert "counters.py" not in names
 
 
@@ -64,7 +78,12 @@ def test_without_a_writable_home_the_cache_is_temporary(tmp_path, monkeypatch):
 
 def test_removes_directories_of_other_keys_after_30_days_and_not_before(tmp_path):
     day = 24 * 3600
-    for name, age in (("numba-old", 31 * day), ("numba-young", 29 * day), ("numba-mine", 31 * day), ("notes", 99 * day)):
+    for name, age in (
+        ("numba-old", 31 * day),
+        ("numba-young", 29 * day),
+        ("numba-mine", 31 * day),
+        ("notes", 99 * day),
+    ):
         (tmp_path / name).mkdir()
         os.utime(tmp_path / name, (1e9 - age, 1e9 - age))
     runtime.remove_old(tmp_path, "numba-mine", 1e9)

@@ -1,4 +1,4 @@
-"""Wavefronts of shared memory: every cell that was measured on an H200 (fact 17), partial warps, and the rule in plain Python."""
+"""Wavefronts of shared memory: each cell measured on an H200 (fact 17), and the rule in plain Python."""
 
 import ctypes
 
@@ -90,15 +90,22 @@ def test_the_c_entries_give_what_the_python_calls_give():
     call = ctypes.CFUNCTYPE(i64, pointer, u32, i64, i64)(wavefronts_entry.address)
     assert [call(addresses.ctypes.data, ALL, 8, is_load) for is_load in (1, 0)] == [1, 2]
     assert ctypes.CFUNCTYPE(i64, u32, i64)(ideal_wavefronts_entry.address)(ALL, 16) == 4
-    assert ctypes.CFUNCTYPE(i64, pointer, u32, i64)(atomic_wavefronts_entry.address)(addresses.ctypes.data, ALL, 8) == 2
+    assert (
+        ctypes.CFUNCTYPE(i64, pointer, u32, i64)(atomic_wavefronts_entry.address)(
+            addresses.ctypes.data, ALL, 8
+        )
+        == 2
+    )
 
 
 def by_rule(elements, lanes, width, is_load):
-    """Count wavefronts with sets: the whole warp for 4 bytes, halves for 8, quarters for 16, merged where partners agree."""
+    """Count wavefronts with sets: whole warps, halves or quarters, merged where partners agree."""
     banks = 128 // width
 
     def passes(group):
-        wanted = [{elements[lane] for lane in group if elements[lane] % banks == bank} for bank in range(banks)]
+        wanted = [
+            {elements[lane] for lane in group if elements[lane] % banks == bank} for bank in range(banks)
+        ]
         return max(map(len, wanted))
 
     def agree(group, distance):
@@ -107,7 +114,9 @@ def by_rule(elements, lanes, width, is_load):
     def split(group, size):
         if is_load and (agree(group, 1) or agree(group, 2)):
             return passes(group)
-        return passes([x for x in group if x // size % 2 == 0]) + passes([x for x in group if x // size % 2 == 1])
+        return passes([x for x in group if x // size % 2 == 0]) + passes(
+            [x for x in group if x // size % 2 == 1]
+        )
 
     if width == 4:
         return passes(lanes)
