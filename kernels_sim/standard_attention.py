@@ -255,9 +255,9 @@ def _step(
     form: dict[str, int],
     options: Options,
 ) -> Step:
-    """Return one launch; registers were recorded without the causal mask."""
-    known = name == "softmax" or not options.causal
-    registers, source = recorded("standard_attention", f"{name} d={options.d}") if known else (None, "")
+    """Return one launch, with the registers recorded for its kernel."""
+    variant = f"{name} d={options.d} causal={options.causal}"
+    registers, source = recorded("standard_attention", variant)
     return Step(kernel, grid, block, args, closed_form=form, registers=registers, registers_source=source)
 
 
