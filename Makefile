@@ -33,7 +33,7 @@ fmt: $(VENV)/.installed-dev ## Sort imports and apply ruff's safe fixes
 	$(BIN)/python -m ruff check --fix .
 
 bench: $(VENV)/.installed-test ## Print each speed figure beside its target
-	$(BIN)/python -m bench
+	$(BIN)/python bench/run.py
 
 clean: ## Remove the virtual environment, caches and build products
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
