@@ -11,6 +11,7 @@ import csv
 import io
 import re
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 
 from gpusim.errors import BadOption
@@ -30,38 +31,10 @@ PREFIXES = {"K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 """ncu scales by thousands: 65,536 bytes are 65.54 Kbyte."""
 TIMES = {"n": 1, "u": 10**3, "m": 10**6, "": 10**9}
 """To nanoseconds, ncu's base unit of time."""
-WORDS = frozenset(
-    {
-        "byte",
-        "hz",
-        "sector",
-        "request",
-        "inst",
-        "block",
-        "warp",
-        "thread",
-        "register",
-        "cycle",
-        "wavefront",
-        "SM",
-        "TPC",
-        "FLOP",
-        "pass",
-        "tag",
-        "bank",
-        "op",
-        "slot",
-        "node",
-        "page",
-        "cluster",
-        "context",
-        "stream",
-        "device",
-        "launch",
-        "event",
-        "count",
-    }
-)
+WORDS = frozenset({
+    "byte", "hz", "sector", "request", "inst", "block", "warp", "thread", "register", "cycle",
+    "wavefront", "SM", "TPC", "FLOP", "pass", "tag", "bank", "op", "slot", "node", "page", "cluster",
+    "context", "stream", "device", "launch", "event", "count"})
 
 
 def raw_csv(launches: Sequence[Launch], metrics: Sequence[Metric] = METRICS) -> str:
@@ -169,28 +142,35 @@ def parse_number(text: str) -> int | float | None:
 
 
 def _scale(unit: str, column: str, name: str) -> int | float:
-    """Return the factor to base units: product of the numerator's words over those of the denominator."""
+    """Return the factor to base units: the numerator's over those of the denominator."""
     if unit in ("", "%"):
         return 1
-    factors = [_word(word, denominator=i > 0) for i, word in enumerate(unit.split("/"))]
-    scale: int | float = 1
-    for i, factor in enumerate(factors):
+    scale = Fraction(1)
+    for i, word in enumerate(unit.split("/")):
+        factor = _seconds(word) if i else _factor(word)
         if factor is None:
             raise BadOption(
                 f"{name}: column {column} has the unknown unit {unit!r}; with `--print-units base` ncu "
                 "prints plain ones.")
-        scale = scale * factor if i == 0 else scale / factor
-    return int(scale) if scale == int(scale) else scale
+        scale = scale / factor if i else scale * factor
+    return int(scale) if scale.denominator == 1 else float(scale)
 
 
-def _word(word: str, denominator: bool) -> int | float | None:
-    """Return the factor of one word: bytes and others with a prefix, times to nanoseconds (to seconds
-    where they divide)."""
+def _factor(word: str) -> Fraction | None:
+    """Return the factor of one word to its base unit, nanoseconds for a time; None for an unknown one."""
     time = re.fullmatch(r"([num]?)(s|second)", word)
     if time:
-        return TIMES[time[1]] / 10**9 if denominator else TIMES[time[1]]
+        return Fraction(TIMES[time[1]])
     if word in WORDS:
-        return 1
-    if word[:1] in PREFIXES and word[1:] in WORDS:
-        return PREFIXES[word[0]]
-    return None
+        return Fraction(1)
+    return Fraction(PREFIXES[word[0]]) if word[:1] in PREFIXES and word[1:] in WORDS else None
+
+
+def _seconds(word: str) -> Fraction | None:
+    """Return the factor of a word of the denominator: a rate is by the second, not by the nanosecond."""
+    factor = _factor(word)
+    return (
+        factor / 10**9
+        if factor is not None and word.endswith(("s", "second")) and word not in WORDS
+        else factor
+    )

@@ -47,7 +47,7 @@ HIERARCHY = {
     "l2_red": 24,
     "l2_atom": 64,
     "l2_hits": 1_813,
-    "l2_misses": 120,
+    "l2_misses": 120, "l2_promoted": 15,
     "l2_fabric_read": 118,
     "l2_fabric_write": 800,
     "l2_fabric_red": 12,

@@ -1,0 +1,94 @@
+"""JSON of launches: everything comes back, and what is not ours is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+
+from gpusim.arch import get_arch
+from gpusim.errors import BadOption
+from gpusim.launch import Check
+from gpusim.launch_json import dump, load
+from gpusim.metrics import METRICS, values
+
+
+def damaged(sample, change) -> str:
+    """Return a dump of one launch after a change of its dictionary."""
+    whole = json.loads(dump([sample]))
+    change(whole["launches"][0])
+    return json.dumps(whole)
+
+
+def test_a_launch_comes_back_equal(sample) -> None:
+    sample.options = {"N": 64, "causal": True}
+    back = load(dump([sample]))
+    assert back == [sample]
+    assert values(back[0]) == values(sample)
+
+
+def test_several_launches_keep_their_order(sample) -> None:
+    other = dataclasses.replace(sample, kernel="second", grid=(1, 1, 1))
+    assert [launch.kernel for launch in load(dump([sample, other, sample]))] == ["sample", "second", "sample"]
+    assert load(dump([])) == []
+
+
+def test_every_metric_is_there_with_its_value_unit_and_kind(sample) -> None:
+    metrics = json.loads(dump([sample]))["launches"][0]["metrics"]
+    assert list(metrics) == [m.name for m in METRICS]
+    assert metrics["dram__bytes_read.sum"] == {"value": 8704, "unit": "byte", "kind": "modelled"}
+    assert metrics["gpu__time_duration.sum"] == {"value": None, "unit": "ns", "kind": "n/a"}
+
+
+def test_the_gpu_is_there_with_its_fingerprint(sample) -> None:
+    arch = json.loads(dump([sample]))["launches"][0]["arch"]
+    assert (arch["name"], arch["sm_count"], arch["fingerprint"]) == ("h200", 132,
+                                                                     get_arch("h200").fingerprint())
+
+
+def test_a_gpu_that_has_changed_since_comes_back_as_it_was(sample) -> None:
+    sample.arch = dataclasses.replace(sample.arch, name="x1", l2_bytes=1 << 20, sources={})
+    assert load(dump([sample]))[0].arch == sample.arch
+
+
+def test_numbers_that_json_lacks_come_back_too(sample) -> None:
+    sample.checks = (Check("O", math.nan, 1e-5), Check("L", math.inf, 1e-5))
+    text = dump([sample])
+    assert "NaN" not in text and "Infinity" not in text
+    back = load(text)[0].checks
+    assert math.isnan(back[0].error) and back[1].error == math.inf and back[1].tolerance == 1e-5
+
+
+def test_options_may_hold_numpy_numbers_and_tuples(sample) -> None:
+    sample.options = {"n": np.int64(3), "scale": np.float32(0.5), "tile": (16, 16), "dtype": np.dtype("f4")}
+    assert load(dump([sample]))[0].options == {"n": 3, "scale": 0.5, "tile": [16, 16], "dtype": "float32"}
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("", "is not JSON"), ("{", "is not JSON"), ("[1, 2]", "not of this simulator"),
+    ('{"traceEvents": []}', "not of this simulator"),
+    ('{"format": "gpusim-launches", "version": 99, "launches": []}', "version 99 .* reads 1"),
+    ('{"format": "gpusim-launches", "version": 1}', "damaged: KeyError: 'launches'")])
+def test_a_text_that_is_not_ours_is_refused_with_the_name_of_the_file(text: str, message: str) -> None:
+    with pytest.raises(BadOption, match=f"^a.json.*{message}"):
+        load(text, "a.json")
+
+
+def test_a_counter_that_is_missing_is_an_error_and_not_zero(sample) -> None:
+    with pytest.raises(BadOption, match="damaged: KeyError: 'sectors'"):
+        load(damaged(sample, lambda launch: launch["counters"]["global_load"].pop("sectors")))
+    with pytest.raises(BadOption, match="damaged: KeyError: 'barriers'"):
+        load(damaged(sample, lambda launch: launch["counters"].pop("barriers")))
+
+
+def test_a_gpu_edited_by_hand_is_an_error(sample) -> None:
+    with pytest.raises(BadOption, match="do not have the fingerprint"):
+        load(damaged(sample, lambda launch: launch["arch"].update(sm_count=1)))
+
+
+def test_a_grid_of_two_dimensions_is_an_error(sample) -> None:
+    with pytest.raises(BadOption, match="damaged"):
+        load(damaged(sample, lambda launch: launch.update(grid=[1, 2])))
