@@ -116,11 +116,12 @@ def _triple(extents: list[int]) -> tuple[int, int, int]:
 
 def _arch(item: dict[str, Any]) -> Arch:
     """Return the Arch as it was then; its sources are today's where the GPU is still known."""
-    values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in item.items() if key != "fingerprint"}
+    values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in item.items()}
+    fingerprint = values.pop("fingerprint")
     known = ARCHES.get(str(values["name"]))
     arch = Arch(**values, sources=known.sources if known else {})
-    if arch.fingerprint() != item["fingerprint"]:
-        raise ValueError(f"the values of GPU {arch.name} do not have the fingerprint {item['fingerprint']}")
+    if arch.fingerprint() != fingerprint:
+        raise ValueError(f"the values of GPU {arch.name} do not have the fingerprint {fingerprint}")
     return arch
 
 
