@@ -24,10 +24,9 @@ from dsl.machine import block_counts
 from dsl.messages import Dim3, dim3, linear_count, unlinear
 from dsl.warp import COMPUTE, LANES, Warp, make_warps, special_registers, widen
 from gpusim.counters import Counters, SharedCounts, SpaceCounts
-from gpusim.memory import GlobalMemory
+from gpusim.memory import LOCAL_BASE, GlobalMemory
 from gpusim.trace import Kind, pack
 
-LOCAL_BASE = 1 << 40
 """Byte address of local memory, above every global address (gpusim.memory.CAPACITY_BYTES)."""
 
 MemoryInstr = ir.Ld | ir.St | ir.Atom
@@ -116,11 +115,10 @@ def _emit(run: _BlockRun, warp: Warp, counts: SpaceCounts, records: list[int], l
 
 
 def _local_records(run: _BlockRun, warp: Warp, offsets: Mapping[int, int], size: int, kind: Kind, site: int) -> list[int]:
-    """Return the records of a local access: word w of the 32 lanes is 128 consecutive bytes, an 8-byte element is two words."""
+    """Return the records of a local access; each warp of a launch has a frame of its own."""
     warps = -(-linear_count(run.launch.block) // LANES)
     base = LOCAL_BASE + (run.linear * warps + warp.number) * LANES * warp.frame.shape[1]
-    words = [(lane, base + o // 4 * 128 + lane * 4 + o % 4) for lane, offset in offsets.items() for o in range(offset, offset + size, 4)]
-    return request_rules.records(words, min(size, 4), kind, site)
+    return request_rules.records(request_rules.local_words(offsets, size, base), min(size, 4), kind, site)
 
 
 def _count_shared(counts: SharedCounts, lanes: Mapping[int, int], size: int, is_load: bool) -> None:

@@ -36,6 +36,14 @@ def records(lanes: Mapping[int, int] | list[tuple[int, int]], size: int, kind: t
     return [trace.pack(line, mask, kind, site, first=i == 0) for i, (line, mask) in enumerate(masks.items())]
 
 
+def local_words(lanes: Mapping[int, int], size: int, base: int = 0) -> list[tuple[int, int]]:
+    """Return the (lane, address) of each word that lanes touch in local memory, from offsets in their frames.
+
+    Word w of the 32 lanes of a warp is 128 consecutive bytes from base + 128 w; an 8-byte element is two words.
+    """
+    return [(lane, base + o // 4 * 128 + lane * 4 + o % 4) for lane, first in lanes.items() for o in range(first, first + size, 4)]
+
+
 def atomic_records(lanes: Mapping[int, int], size: int, kind: trace.Kind, site: int) -> list[int]:
     """Return the trace records of a RED or ATOM: the k-th of a line holds the sectors in which k lanes share an address."""
     sharing: dict[int, dict[int, int]] = {}

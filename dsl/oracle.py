@@ -1,0 +1,252 @@
+"""The Python oracle: a kernel's own source, run one thread at a time; slow, obviously right, and open to a debugger.
+
+What it models: values, the accesses of each thread, and the requests they make: accesses of one warp at one place in the source, in one
+barrier region and one iteration of the `for` loops around, the k-th of each thread together. What it leaves out: arithmetic
+counts, caches, and lanes that the card would not bring together again (`break` out of nested `while` loops whose
+trip counts differ between lanes: the k-th visits of two lanes may then belong to different iterations).
+Which ncu metric checks it: `l1tex__t_requests_*`, `l1tex__t_sectors_*` and the shared wavefronts, as sums over requests.
+
+`breakpoint()` in a kernel stops in the thread that reaches it; `n`, `s`, `p i` work as usual, all other threads wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from types import FrameType, FunctionType
+from typing import Any
+
+import numpy as np
+
+from dsl import request_rules
+from dsl.messages import Dim3, dim3, endless_loop, linear_count, unlinear
+from dsl.oracle_arrays import Access, Recorder, Tracked
+from dsl.oracle_cuda import Cuda, Rebuilder, SharedMemory, argument
+from dsl.oracle_threads import Strand, Thread, check_barrier, while_lines
+from gpusim.counters import Counters, SharedCounts, SpaceCounts
+from gpusim.errors import UnsupportedFeature
+from gpusim.memory import GlobalMemory
+from gpusim.trace import Kind
+
+
+@dataclass(frozen=True)
+class Request:
+    """Hold one request of a warp: what each active lane accessed, lane -> byte address."""
+
+    space: str
+    array: str
+    op: str
+    block: int
+    warp: int
+    file: str
+    line: int
+    bytes_per_lane: int
+    lanes: dict[int, int]
+
+
+@dataclass
+class OracleRun:
+    """Hold what a run gave.
+
+    accesses: one list a thread, blocks in the order they ran, threads in linear order. requests: in no order that the card would know.
+    counters: of memory, barriers and wrapped indices; `arithmetic` and `hierarchy` stay 0.
+    """
+
+    accesses: list[list[Access]]
+    requests: list[Request]
+    counters: Counters
+
+
+def as_counters(run: OracleRun) -> Counters:
+    """Return the counters of a run: memory, barriers and wrapped indices."""
+    return run.counters
+
+
+@dataclass(frozen=True)
+class _Launch:
+    """Hold what all blocks of a launch share."""
+
+    kernel: FunctionType
+    args: tuple[Any, ...]
+    grid: Dim3
+    block: Dim3
+    cuda: Cuda
+    recorder: Recorder
+    tracer: Any
+    shared_bytes: int
+    in_registers: frozenset[str] | None
+    result: OracleRun
+
+
+def _count_space(counts: SpaceCounts, request: Request, records: list[int]) -> None:
+    counts.lanes += len(request.lanes)
+    counts.bytes += len(request.lanes) * request.bytes_per_lane
+    counts.requests += 1
+    counts.sectors += request_rules.sectors(records)
+
+
+def _count_shared(counts: SharedCounts, request: Request) -> None:
+    size, lanes = request.bytes_per_lane, request.lanes
+    counts.lanes += len(lanes)
+    counts.bytes += len(lanes) * size
+    counts.requests += 1
+    counts.wavefronts += request_rules.wavefronts(lanes, size, request.op == "load")
+    counts.ideal_wavefronts += request_rules.ideal_wavefronts(lanes, size)
+
+
+def _count(counters: Counters, request: Request) -> None:
+    """Add one request to the counters of its space and operation."""
+    size, lanes, op = request.bytes_per_lane, request.lanes, request.op
+    if request.space == "shared":
+        _count_shared(getattr(counters, f"shared_{'atom' if op == 'red' else op}"), request)
+    elif request.space == "local":
+        words = request_rules.local_words(lanes, size)
+        kind = Kind.LOCAL_LOAD if op == "load" else Kind.LOCAL_STORE
+        _count_space(getattr(counters, f"local_{op}"), request, request_rules.records(words, min(size, 4), kind, 0))
+    else:
+        rule = request_rules.atomic_records if op in ("red", "atom") else request_rules.records
+        _count_space(getattr(counters, f"global_{op}"), request, rule(lanes, size, Kind[op.upper()], 0))
+
+
+def _collect(launch: _Launch, block: int) -> None:
+    """Turn the accesses of a block into requests and count them; local arrays in registers make none."""
+    for key, accesses in launch.recorder.groups.items():
+        first = next(iter(accesses.values()))
+        if first.space == "local" and (launch.in_registers is None or first.array in launch.in_registers):
+            continue
+        lanes = {lane: accesses[lane].address for lane in sorted(accesses)}
+        request = Request(first.space, first.array, first.op, block, key.warp, first.file, first.line, first.bytes, lanes)
+        launch.result.requests.append(request)
+        _count(launch.result.counters, request)
+    launch.recorder.groups.clear()
+
+
+def _strands(launch: _Launch, block: int) -> list[Strand]:
+    """Make the threads of a block, none of them started."""
+    ctaid = unlinear(block, launch.grid)
+    threads = [Thread(block, ctaid, t, unlinear(t, launch.block)) for t in range(linear_count(launch.block))]
+    return [Strand(thread, lambda: launch.kernel(*launch.args), launch.tracer) for thread in threads]
+
+
+def _run_region(launch: _Launch, live: list[Strand], region_line: int) -> tuple[list[Strand], int]:
+    """Run each live thread to its barrier or end; return those at the barrier and its line. Raises BarrierDivergence."""
+    for strand in live:
+        launch.recorder.strand = strand
+        strand.resume()
+    waiting = [s for s in live if not s.done]
+    if waiting:
+        region_line = check_barrier(launch.recorder.kernel, waiting, [s for s in live if s.done], region_line)
+        launch.result.counters.barriers += len({s.thread.warp for s in waiting})
+    return waiting, region_line
+
+
+def _run_block(launch: _Launch, block: int) -> None:
+    """Run one block of threads; whatever happens, no Python thread of it is left."""
+    launch.cuda.shared.memory = SharedMemory(launch.shared_bytes)
+    strands = _strands(launch, block)
+    live, line = strands, 0
+    try:
+        while live:
+            live, line = _run_region(launch, live, line)
+    finally:
+        for strand in strands:
+            strand.cancel()
+            strand.thread.frame = None
+    _collect(launch, block)
+    launch.result.accesses.extend(s.thread.accesses for s in strands)
+
+
+def _tracer(recorder: Recorder, rebuilder: Rebuilder, max_steps: int) -> Any:
+    """Return a trace function that counts the iterations of while loops of the present thread."""
+
+    def trace(frame: FrameType, event: str, arg: Any) -> Any:
+        if frame.f_code not in rebuilder.codes:
+            return None
+        lines = while_lines(frame.f_code.co_filename) if event == "line" else frozenset()
+        thread = recorder.thread
+        thread.steps += lines is None or frame.f_lineno in lines
+        if thread.steps > max_steps:
+            who, file = f"thread {thread.tid}", frame.f_code.co_filename
+            raise endless_loop(recorder.kernel, thread.ctaid, who, max_steps, file, frame.f_lineno)
+        return trace
+
+    return trace
+
+
+def _bounds(array: np.ndarray) -> tuple[int, int]:
+    """Return the host addresses of an array's first byte and of the byte after its last."""
+    start = array.__array_interface__["data"][0]
+    steps = [(n - 1) * stride for n, stride in zip(array.shape, array.strides, strict=True)]
+    end = start + sum(s for s in steps if s > 0) + array.itemsize
+    return start + sum(s for s in steps if s < 0), end if array.size else start
+
+
+class _Placer:
+    """Give array arguments their addresses in the order of the arguments; views of one host array share its place."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder, self.memory = recorder, GlobalMemory()
+        self.owners: dict[int, tuple[int, int]] = {}
+
+    def address(self, array: np.ndarray) -> int:
+        """Return the address of an array, allocated with the array that owns its storage."""
+        owner = array
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        low, high = _bounds(owner)
+        if id(owner) not in self.owners:
+            self.owners[id(owner)] = (self.memory.alloc(high - low), low)
+        base, start = self.owners[id(owner)]
+        return base + int(array.__array_interface__["data"][0]) - start
+
+    def tracked(self, value: Any, name: str) -> Tracked:
+        """Return what stands for an array argument; one that is on the device already keeps its address."""
+        if not hasattr(value, "__getitem__"):
+            raise UnsupportedFeature(
+                f"kernel {self.recorder.kernel}: argument {name!r} is a {type(value).__name__} without data, and the Python oracle "
+                "computes values; pass a numpy array, or use the compiled engine to count only"
+            )
+        data = value if isinstance(value, np.ndarray) else value[...]
+        address = value.address if hasattr(value, "address") else self.address(data)
+        return Tracked(data, "global", name, address, self.recorder)
+
+
+def _arguments(function: FunctionType, args: Sequence[Any], recorder: Recorder) -> tuple[Any, ...]:
+    """Return the arguments as kernels see them."""
+    placer, names = _Placer(recorder), function.__code__.co_varnames
+    return tuple(
+        placer.tracked(value, name) if hasattr(value, "shape") and not isinstance(value, np.generic) else argument(value)
+        for name, value in zip(names, args, strict=False)
+    )
+
+
+def run(
+    py_func: Any,
+    grid: int | tuple[int, ...],
+    block: int | tuple[int, ...],
+    args: Sequence[Any],
+    shared_bytes: int = 0,
+    max_steps: int | None = None,
+    strict_index: bool = False,
+    blocks: Iterable[int] | None = None,
+    register_arrays: frozenset[str] | None = None,
+) -> OracleRun:
+    """Run a kernel (a Python function, or what cuda.jit made of one) on numpy arrays, which it changes in place.
+
+    shared_bytes: dynamic shared memory. max_steps: iterations of while loops of one thread. blocks: linear block numbers, None for
+    all. register_arrays: local arrays that cause no traffic, None for all. Addresses are as GlobalMemory.alloc gives them to the
+    array arguments in order. Raises OutOfBounds, BarrierDivergence, EndlessLoop.
+    """
+    original: FunctionType = getattr(py_func, "py_func", py_func)
+    recorder = Recorder(original.__name__, original.__code__, strict_index)
+    cuda = Cuda(recorder, dim3(grid), dim3(block))
+    rebuilder = Rebuilder(cuda, recorder)
+    kernel = rebuilder.function(original)
+    tracer = None if max_steps is None else _tracer(recorder, rebuilder, max_steps)
+    values = _arguments(original, args, recorder)
+    result = OracleRun([], [], Counters.zero())
+    launch = _Launch(kernel, values, dim3(grid), dim3(block), cuda, recorder, tracer, shared_bytes, register_arrays, result)
+    for number in range(linear_count(launch.grid)) if blocks is None else blocks:
+        _run_block(launch, number)
+    result.counters.wrapped_indices = recorder.wrapped_indices
+    return result

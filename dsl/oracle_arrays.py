@@ -1,0 +1,190 @@
+"""Arrays of the Python oracle: each access is checked, recorded with its thread and line, and then done on numpy storage.
+
+What it models: the addresses and bounds of global, shared and local arrays. What it leaves out: caches and time.
+Which ncu metric checks it: `l1tex__t_requests_*` and `l1tex__t_sectors_*`, after dsl/oracle.py has grouped the accesses into warps.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections import defaultdict
+from collections.abc import Hashable
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dsl import floats, messages
+from dsl.floats import Array
+from dsl.oracle_threads import LANES, Site, Strand, Thread
+
+
+class Access(NamedTuple):
+    """Record one access of one thread.
+
+    space: global, shared or local. address: bytes, in shared memory the offset in the block, in local memory the offset in the
+    thread's frame. op: load, store, red (an atomic whose result is not used) or atom.
+    """
+
+    space: str
+    array: str
+    address: int
+    bytes: int
+    op: str
+    file: str
+    line: int
+
+
+class GroupKey(NamedTuple):
+    """Name one request: the accesses of one warp with equal keys are one warp instruction.
+
+    path: site in the source, operation, barriers passed, iterations of the `for` loops around. occurrence: how often the
+    thread had been there before with the same path, which counts the iterations of `while` loops.
+    """
+
+    warp: int
+    path: Hashable
+    occurrence: int
+
+
+class Recorder:
+    """Hold the launch that runs: its present thread, the accesses of the present block by request, and the sites seen."""
+
+    def __init__(self, kernel: str, code: CodeType, strict_index: bool) -> None:
+        self.kernel, self.code, self.strict_index = kernel, code, strict_index
+        self.strand: Strand
+        self.groups: dict[GroupKey, dict[int, Access]] = defaultdict(dict)
+        self.wrapped_indices = 0
+        self._sites: dict[Hashable, Site] = {}
+        self._numbers: dict[Hashable, int] = {}
+
+    @property
+    def thread(self) -> Thread:
+        """Return the CUDA thread that runs."""
+        return self.strand.thread
+
+    def see(self, frame: FrameType | None) -> None:
+        """Remember the kernel's frame of the present thread, which is `frame` or one of its callers."""
+        while frame is not None and frame.f_code is not self.code:
+            frame = frame.f_back
+        self.thread.frame = frame
+
+    def site(self, frame: FrameType) -> Site:
+        """Return the place in the source, calls of device functions included, that a frame stands at.
+
+        Copies that Python's compiler makes of one expression (a while condition) have the same position and so the same number.
+        """
+        outer = 0 if frame.f_code is self.code or frame.f_back is None else self.site(frame.f_back).number
+        key = (id(frame.f_code), frame.f_lasti, outer)
+        site = self._sites.get(key)
+        if site is None:
+            position = (id(frame.f_code), *_position(frame), outer)
+            number = self._numbers.setdefault(position, len(self._numbers) + 1)
+            site = self._sites[key] = Site(number, frame.f_code.co_filename, frame.f_lineno)
+        return site
+
+    def record(self, array: Tracked, address: int, op: str, frame: FrameType) -> None:
+        """Add one access of the present thread to its list and to its request."""
+        thread = self.thread
+        if thread.frame is None:
+            self.see(frame)
+        site = self.site(frame)
+        path = (site.number, op, array.name, thread.region, *thread.loops)
+        occurrence = thread.occurrences.get(path, 0)
+        thread.occurrences[path] = occurrence + 1
+        size = array.data.dtype.itemsize
+        access = Access(array.space, array.name, address, size, op, site.file, site.line)
+        thread.accesses.append(access)
+        self.groups[GroupKey(thread.warp, path, occurrence)][thread.linear % LANES] = access
+
+    def wrap(self, array: Tracked, dim: int, index: int, frame: FrameType) -> int:
+        """Return a negative index wrapped once and count it; raise OutOfBounds where it is outside."""
+        extent, thread = array.data.shape[dim], self.thread
+        if not -extent <= index < extent or self.strict_index:
+            raise messages.out_of_bounds(self.kernel, array.name, dim, index, extent, thread.ctaid, thread.tid,
+                                         frame.f_code.co_filename, frame.f_lineno, self.strict_index)
+        self.wrapped_indices += 1
+        return index + extent
+
+
+def _position(frame: FrameType) -> tuple[int | None, ...]:
+    """Return the place in the source of the instruction a frame stands at: lines and columns, before Python 3.11 its offset."""
+    if sys.version_info >= (3, 11):
+        return list(frame.f_code.co_positions())[frame.f_lasti // 2]
+    return frame.f_lineno, frame.f_lasti
+
+
+def wrapped(value: int, dtype: np.dtype[Any]) -> int:
+    """Return an integer wrapped at the width of an integer type."""
+    bits = 8 * dtype.itemsize
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if dtype.kind == "i" and value >> (bits - 1) else value
+
+
+def from_storage(value: Any) -> Any:
+    """Return an element as kernels compute with it: floats keep their numpy type, integers and booleans are Python's."""
+    return value if value.dtype.kind == "f" else value.item()
+
+
+def to_storage(value: Any, dtype: np.dtype[Any]) -> Any:
+    """Convert what a kernel writes to an element type: integers wrap, floats to integers truncate and saturate."""
+    if dtype.kind in "iu":
+        is_float = isinstance(value, float | np.floating)
+        return floats.to_int(np.asarray(value), dtype)[()] if is_float else wrapped(operator.index(value), dtype)
+    return value
+
+
+class Tracked:
+    """Stand for one array of a kernel; `address` is that of its first byte in its space."""
+
+    __slots__ = ("address", "data", "name", "recorder", "space")
+
+    def __init__(self, data: Array, space: str, name: str, address: int, recorder: Recorder) -> None:
+        self.data, self.space, self.name, self.address, self.recorder = data, space, name, address, recorder
+
+    shape = property(lambda self: self.data.shape)
+    strides = property(lambda self: self.data.strides)
+    size = property(lambda self: self.data.size)
+    ndim = property(lambda self: self.data.ndim)
+    dtype = property(lambda self: self.data.dtype)
+    itemsize = property(lambda self: self.data.itemsize)
+    nbytes = property(lambda self: self.data.nbytes)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def locate(self, index: Any, frame: FrameType) -> tuple[Any, ...]:
+        """Return the index as a tuple of checked numbers (and slices); raise OutOfBounds."""
+        checked = []
+        for dim, item in enumerate(index if isinstance(index, tuple) else (index,)):
+            if not isinstance(item, slice):
+                item = operator.index(item)
+                if not 0 <= item < self.data.shape[dim]:
+                    item = self.recorder.wrap(self, dim, item, frame)
+            checked.append(item)
+        return tuple(checked)
+
+    def address_of(self, index: tuple[int, ...]) -> int:
+        """Return the byte address of an element."""
+        return self.address + sum(i * stride for i, stride in zip(index, self.data.strides, strict=True))
+
+    def _part(self, index: tuple[Any, ...]) -> Tracked:
+        """Return a row or a slice, sharing the storage."""
+        part = self.data[index]
+        offset = part.__array_interface__["data"][0] - self.data.__array_interface__["data"][0]
+        return Tracked(part, self.space, self.name, self.address + offset, self.recorder)
+
+    def __getitem__(self, index: Any) -> Any:
+        frame = sys._getframe(1)
+        where = self.locate(index, frame)
+        if len(where) < self.data.ndim or any(isinstance(item, slice) for item in where):
+            return self._part(where)
+        self.recorder.record(self, self.address_of(where), "load", frame)
+        return from_storage(self.data[where])
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        frame = sys._getframe(1)
+        where = self.locate(index, frame)
+        self.recorder.record(self, self.address_of(where), "store", frame)
+        self.data[where] = to_storage(value, self.data.dtype)

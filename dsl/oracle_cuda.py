@@ -1,0 +1,382 @@
+"""What the Python oracle puts in the place of `cuda`, `math`, `range`, `min` and `max` while a kernel's own source runs.
+
+What it models: numba.cuda's surface for one thread at a time. What it leaves out: warp operations, and two rules of numba's types: a
+Python number that meets a float32 leaves it float32 (numba makes float64), and an integer keeps all its bits until it is stored.
+Checked by no ncu metric; tests hold values against the compiled engine and the interpreter.
+"""
+
+from __future__ import annotations
+
+import bisect
+import builtins
+import dis
+import functools
+import math
+import operator
+import sys
+from collections.abc import Callable, Iterator
+from types import CellType, CodeType, FrameType, FunctionType, ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dsl import floats, types
+from dsl.lane_ops import DTYPES
+from dsl.messages import Dim3
+from dsl.oracle_arrays import Recorder, Tracked, from_storage, to_storage, wrapped
+
+SHARED_ALIGNMENT = 16
+
+
+class Index(NamedTuple):
+    """Hold threadIdx, blockIdx, blockDim or gridDim."""
+
+    x: int
+    y: int
+    z: int
+
+
+class Cast:
+    """Stand for a type that a kernel calls to convert a number, such as numba.float32 or numpy.int32."""
+
+    def __init__(self, element: str) -> None:
+        self.dtype = DTYPES[element]
+
+    def __call__(self, value: Any) -> Any:
+        """Return the number in this type: integers and booleans as Python's, floats as numpy's."""
+        if self.dtype.kind == "b":
+            return bool(value)
+        if self.dtype.kind == "f":
+            return self.dtype.type(value)
+        return int(to_storage(value, self.dtype))
+
+
+def dtype_of(obj: Any) -> np.dtype[Any]:
+    """Return the numpy type that the dtype argument of shared.array or local.array names."""
+    element = None if isinstance(obj, Cast) else types.element_type(obj)
+    return np.dtype(obj.dtype) if isinstance(obj, Cast) else DTYPES[element] if element else np.dtype(obj)
+
+
+@functools.cache
+def _instructions(code: CodeType) -> list[dis.Instruction]:
+    return list(dis.get_instructions(code))
+
+
+def _after(frame: FrameType) -> dis.Instruction | None:
+    """Return the instruction after the call that a frame is in; f_lasti lies on the call or in its inline cache."""
+    instructions = _instructions(frame.f_code)
+    at = bisect.bisect_right(instructions, frame.f_lasti, key=operator.attrgetter("offset"))
+    return instructions[at] if at < len(instructions) else None
+
+
+def _result_is_used(frame: FrameType) -> bool:
+    """Say whether the value of the call that a frame is in goes anywhere."""
+    after = _after(frame)
+    return after is None or after.opname != "POP_TOP"
+
+
+def _assigned_name(frame: FrameType, otherwise: str) -> str:
+    """Return the variable that the value of the call a frame is in is assigned to."""
+    after = _after(frame)
+    if after is None or not after.opname.startswith("STORE_"):
+        return otherwise
+    return str(after.argval[0] if isinstance(after.argval, tuple) else after.argval)
+
+
+class SharedMemory:
+    """Hold the shared memory of one block: arrays by site, static ones one after another, dynamic ones at one place."""
+
+    def __init__(self, dynamic_bytes: int) -> None:
+        self.arrays: dict[int, Tracked] = {}
+        self.end = 0
+        self.dynamic = np.full(dynamic_bytes, 0xFF, np.uint8)
+        self.dynamic_address: int | None = None
+
+    def place(self, nbytes: int) -> int:
+        """Return the byte offset of the next static array."""
+        address = -(-self.end // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
+        self.end = address + nbytes
+        return address
+
+    def place_dynamic(self) -> int:
+        """Return the byte offset of dynamic shared memory: behind the static arrays there are when it is first asked for."""
+        if self.dynamic_address is None:
+            self.dynamic_address = self.place(len(self.dynamic))
+        return self.dynamic_address
+
+
+def _poisoned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    """Return an array of bytes 0xFF: NaN in floats, -1 in integers; False for booleans."""
+    if dtype.kind == "b":
+        return np.zeros(shape, dtype)
+    return np.full(int(np.prod(shape)) * dtype.itemsize, 0xFF, np.uint8).view(dtype).reshape(shape)
+
+
+def _shape(shape: Any) -> tuple[int, ...]:
+    return tuple(int(n) for n in shape) if isinstance(shape, tuple) else (int(shape),)
+
+
+class _Shared:
+    """Be cuda.shared."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder, self.memory = recorder, SharedMemory(0)
+
+    def array(self, shape: Any, dtype: Any, alignment: int | None = None) -> Tracked:
+        """Return the block's array of this place in the source; shape 0 is dynamic shared memory."""
+        frame, memory = sys._getframe(1), self.memory
+        self.recorder.see(frame)
+        site = self.recorder.site(frame).number
+        if site not in memory.arrays:
+            name, type_ = _assigned_name(frame, "shared"), dtype_of(dtype)
+            if _shape(shape) == (0,):
+                whole = len(memory.dynamic) // type_.itemsize * type_.itemsize
+                data, address = memory.dynamic[:whole].view(type_), memory.place_dynamic()
+            else:
+                data = _poisoned(_shape(shape), type_)
+                address = memory.place(data.nbytes)
+            memory.arrays[site] = Tracked(data, "shared", name, address, self.recorder)
+        return memory.arrays[site]
+
+
+class _Local:
+    """Be cuda.local."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+
+    def array(self, shape: Any, dtype: Any, alignment: int | None = None) -> Tracked:
+        """Return the thread's array of this place in the source."""
+        frame, thread = sys._getframe(1), self.recorder.thread
+        self.recorder.see(frame)
+        site = self.recorder.site(frame).number
+        if site not in thread.local_arrays:
+            data = _poisoned(_shape(shape), dtype_of(dtype))
+            address = -(-thread.local_bytes // data.itemsize) * data.itemsize
+            thread.local_bytes = address + data.nbytes
+            thread.local_arrays[site] = Tracked(data, "local", _assigned_name(frame, "local"), address, self.recorder)
+        return thread.local_arrays[site]
+
+
+def _add(old: Any, value: Any, dtype: np.dtype[Any]) -> Any:
+    return old + dtype.type(value) if dtype.kind == "f" else wrapped(old + int(value), dtype)
+
+
+class _Atomic:
+    """Be cuda.atomic; each operation returns the old value and counts as a RED where nobody uses it."""
+
+    def _do(self, array: Tracked, index: Any, change: Callable[[Any], Any]) -> Any:
+        frame = sys._getframe(2)
+        where = array.locate(index, frame)
+        array.recorder.record(array, array.address_of(where), "atom" if _result_is_used(frame) else "red", frame)
+        old = from_storage(array.data[where])
+        array.data[where] = to_storage(change(old), array.data.dtype)
+        return old
+
+    def add(self, array: Tracked, index: Any, value: Any) -> Any:
+        """Add to an element."""
+        return self._do(array, index, lambda old: _add(old, value, array.data.dtype))
+
+    def max(self, array: Tracked, index: Any, value: Any) -> Any:
+        """Keep the larger of an element and a value; NaN loses."""
+        return self._do(array, index, lambda old: maximum(old, value))
+
+    def min(self, array: Tracked, index: Any, value: Any) -> Any:
+        """Keep the smaller of an element and a value; NaN loses."""
+        return self._do(array, index, lambda old: minimum(old, value))
+
+
+class Cuda:
+    """Stand for the module `cuda` inside a kernel."""
+
+    warpsize = 32
+
+    def __init__(self, recorder: Recorder, grid: Dim3, block: Dim3) -> None:
+        self.recorder, self.gridDim, self.blockDim = recorder, Index(*grid), Index(*block)
+        self.shared, self.local, self.atomic = _Shared(recorder), _Local(recorder), _Atomic()
+
+    @property
+    def threadIdx(self) -> Index:
+        """Return the thread's place in its block."""
+        if self.recorder.thread.frame is None:
+            self.recorder.see(sys._getframe(1))
+        return Index(*self.recorder.thread.tid)
+
+    @property
+    def blockIdx(self) -> Index:
+        """Return the block's place in the grid."""
+        if self.recorder.thread.frame is None:
+            self.recorder.see(sys._getframe(1))
+        return Index(*self.recorder.thread.ctaid)
+
+    @property
+    def laneid(self) -> int:
+        """Return the thread's lane."""
+        return self.recorder.thread.linear % 32
+
+    def grid(self, ndim: int) -> Any:
+        """Return the thread's place in the whole grid: a number for ndim 1, else a tuple."""
+        if self.recorder.thread.frame is None:
+            self.recorder.see(sys._getframe(1))
+        thread = self.recorder.thread
+        place = tuple(b * n + t for b, n, t in zip(thread.ctaid, self.blockDim, thread.tid, strict=True))
+        return place[0] if ndim == 1 else place[:ndim]
+
+    def gridsize(self, ndim: int) -> Any:
+        """Return the threads of the whole grid along each axis."""
+        size = tuple(g * b for g, b in zip(self.gridDim, self.blockDim, strict=True))
+        return size[0] if ndim == 1 else size[:ndim]
+
+    def syncthreads(self) -> None:
+        """Wait for the other threads of the block."""
+        frame, thread = sys._getframe(1), self.recorder.thread
+        strand = self.recorder.strand
+        if thread.frame is None:
+            self.recorder.see(frame)
+        thread.barrier = self.recorder.site(frame)
+        strand.pause()
+        thread.barrier = None
+        thread.region += 1
+
+    def threadfence(self) -> None:
+        """Do nothing: memory is in order here."""
+
+    threadfence_block = threadfence_system = threadfence
+
+    def syncwarp(self, mask: int = 0xFFFFFFFF) -> None:
+        """Do nothing: threads run one after another."""
+
+    def fma(self, a: Any, b: Any, c: Any) -> Any:
+        """Return a * b + c rounded once."""
+        dtype = np.result_type(*(np.asarray(v).dtype if isinstance(v, np.generic) else np.float64 for v in (a, b, c)))
+        return floats.fma(*(np.atleast_1d(np.asarray(v, dtype)) for v in (a, b, c)))[0]
+
+    def selp(self, condition: Any, a: Any, b: Any) -> Any:
+        """Return a where the condition holds, else b."""
+        return a if condition else b
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, float | np.floating)
+
+
+def _common(chosen: Any, a: Any, b: Any) -> Any:
+    """Return one of two operands in the type of both: a float64 where an integer or a float64 meets a float."""
+    if not (_is_float(a) or _is_float(b)):
+        return chosen
+    both_f32 = isinstance(a, np.float32) and isinstance(b, np.float32)
+    return chosen if both_f32 else np.float64(chosen)
+
+
+def _pick(a: Any, b: Any, a_wins: Callable[[Any, Any], bool]) -> Any:
+    chosen = a if b != b else b if a != a else a if a_wins(a, b) else b
+    return _common(chosen, a, b)
+
+
+def maximum(*values: Any) -> Any:
+    """Return the largest value; NaN loses."""
+    items = values[0] if len(values) == 1 else values
+    return functools.reduce(lambda a, b: _pick(a, b, lambda x, y: x > y), items)
+
+
+def minimum(*values: Any) -> Any:
+    """Return the smallest value; NaN loses."""
+    items = values[0] if len(values) == 1 else values
+    return functools.reduce(lambda a, b: _pick(a, b, lambda x, y: x < y), items)
+
+
+class Math:
+    """Stand for the module `math`: IEEE answers instead of exceptions, and float32 in gives float32 out."""
+
+    def __getattr__(self, name: str) -> Any:
+        known = getattr(math, name)
+        if name in ("floor", "ceil", "trunc", "isnan", "isinf", "isfinite") or not callable(known):
+            return known
+        return functools.partial(self._call, name)
+
+    def _call(self, name: str, *args: Any) -> Any:
+        dtype = np.float32 if all(isinstance(a, np.float32) for a in args) else np.float64
+        arrays = [np.atleast_1d(np.asarray(a, dtype)) for a in args]
+        return floats.fma(*arrays)[0] if name == "fma" else floats.library(name, *arrays)[0]
+
+
+def counted_range(recorder: Recorder) -> Callable[..., Iterator[int]]:
+    """Return a `range` that tells the recorder which iteration a thread is in."""
+
+    def loop(*limits: Any) -> Iterator[int]:
+        loops = recorder.thread.loops
+        depth = len(loops)
+        loops.append(-1)
+        try:
+            for value in builtins.range(*(int(n) for n in limits)):
+                loops[depth] += 1
+                yield value
+        finally:
+            del loops[depth:]
+
+    return loop
+
+
+class Rebuilder:
+    """Make copies of Python functions in which the names above mean the stand-ins; the originals stay as they are."""
+
+    def __init__(self, cuda: Cuda, recorder: Recorder) -> None:
+        self.cuda, self.math = cuda, Math()
+        self.builtins = {"range": counted_range(recorder), "min": minimum, "max": maximum}
+        self.codes: set[CodeType] = set()
+        self._made: dict[FunctionType, FunctionType] = {}
+
+    def function(self, original: FunctionType) -> FunctionType:
+        """Return the copy of a function; functions that it names are copied too."""
+        if original in self._made:
+            return self._made[original]
+        namespace: dict[str, Any] = {}
+        cells = tuple(CellType(None) for _ in original.__closure__ or ())
+        copy = FunctionType(original.__code__, namespace, original.__name__, original.__defaults__, cells)
+        copy.__kwdefaults__ = original.__kwdefaults__
+        self._made[original] = copy
+        self.codes.add(original.__code__)
+        namespace |= self._replaced(original.__globals__, original.__code__)
+        for cell, old in zip(cells, original.__closure__ or (), strict=True):
+            cell.cell_contents = self._value(old.cell_contents)
+        return copy
+
+    def _replaced(self, module: dict[str, Any], code: CodeType) -> dict[str, Any]:
+        """Return a module's names with stand-ins for those that the code uses."""
+        used = _names(code)
+        own = {name: self._value(module[name]) for name in used if name in module}
+        return {**module, **{n: f for n, f in self.builtins.items() if n not in module}, **own}
+
+    def _value(self, value: Any) -> Any:
+        """Return what stands for a value inside the kernel."""
+        if isinstance(value, ModuleType):
+            is_cuda = value.__name__.rpartition(".")[2] == "cuda"
+            return self.math if value is math else self.cuda if is_cuda else value
+        inner = getattr(value, "py_func", value)
+        if isinstance(inner, FunctionType):
+            return self.function(inner)
+        element = types.element_type(value) if not isinstance(value, np.ndarray) and value not in (bool, int, float) else None
+        if element is not None and not isinstance(value, np.dtype):
+            return Cast(element)
+        return _math_function(self.math, value)
+
+
+def _math_function(stand_in: Math, value: Any) -> Any:
+    """Return the stand-in's function for one that was imported from math by name."""
+    name = getattr(value, "__name__", "")
+    return getattr(stand_in, name) if callable(value) and getattr(math, name, None) is value else value
+
+
+def _names(code: CodeType) -> set[str]:
+    """Return the names that a code object and the ones inside it look up."""
+    inner = (c for c in code.co_consts if isinstance(c, CodeType))
+    return set(code.co_names).union(*map(_names, inner))
+
+
+def argument(value: Any) -> Any:
+    """Return a scalar argument as kernels compute with it: integers as Python's, floats with numpy's rules for x / 0."""
+    if isinstance(value, np.generic):
+        return from_storage(value)
+    return np.float64(value) if isinstance(value, float) else value
+
+

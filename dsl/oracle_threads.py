@@ -1,0 +1,184 @@
+"""The threads of one block as Python threads of which exactly one runs at a time, handed over at barriers.
+
+What it models: thread 0 runs to its barrier or its end, then thread 1, and so on; the same order every time, so a debugger can step
+through a kernel. What it leaves out: warps (dsl/oracle.py groups accesses into them afterwards) and speed.
+Checked by no ncu metric.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+import re
+import sys
+import threading
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dsl.messages import Dim3, barrier_divergence
+
+LANES = 32
+STACK_BYTES = 1 << 20
+
+
+class Cancelled(BaseException):
+    """Unwind a thread of a block in which another one failed; kernels cannot catch it."""
+
+
+class Site(NamedTuple):
+    """Name a place in the source that accesses memory or waits; `number` tells calls of a device function apart."""
+
+    number: int
+    file: str
+    line: int
+
+
+@dataclass
+class Thread:
+    """Hold one CUDA thread: where it is, what it has accessed, and how far it has come."""
+
+    block: int
+    ctaid: Dim3
+    linear: int
+    tid: Dim3
+    accesses: list[Any] = field(default_factory=list)
+    region: int = 0
+    """Barriers passed."""
+    loops: list[int] = field(default_factory=list)
+    """Iteration number of each `for` loop it is in, outermost first."""
+    occurrences: dict[Hashable, int] = field(default_factory=dict)
+    local_arrays: dict[int, Any] = field(default_factory=dict)
+    local_bytes: int = 0
+    frame: FrameType | None = None
+    """The kernel's own frame, once seen; it stays readable after the end."""
+    barrier: Site | None = None
+    """The barrier it waits at."""
+    steps: int = 0
+
+    @property
+    def warp(self) -> int:
+        """Return the number of its warp in the block."""
+        return self.linear // LANES
+
+
+class Strand:
+    """Run one CUDA thread in a Python thread that moves only while `resume` waits for it."""
+
+    def __init__(self, thread: Thread, body: Callable[[], None], tracer: Any = None) -> None:
+        self.thread, self.done = thread, False
+        self.error: BaseException | None = None
+        self._body, self._tracer, self._cancelled = body, tracer, False
+        self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
+        self._runner = threading.Thread(target=self._main, daemon=True, name=f"cuda thread {thread.tid}")
+
+    def _main(self) -> None:
+        self._go.acquire()
+        try:
+            if not self._cancelled:
+                sys.settrace(self._tracer)
+                with np.errstate(all="ignore"):
+                    self._body()
+        except Cancelled:
+            pass
+        except BaseException as error:  # handed to the thread that called resume
+            self.error = error
+        finally:
+            sys.settrace(None)
+            self.done = True
+            self._back.release()
+
+    def resume(self) -> None:
+        """Let it run to its next barrier or its end; raise what it raised."""
+        if self._runner.ident is None:
+            self._runner.start()
+        self._go.release()
+        self._back.acquire()
+        if self.error is not None:
+            raise self.error
+
+    def pause(self) -> None:
+        """Wait, called from the inside at a barrier, until the next `resume`."""
+        self._back.release()
+        self._go.acquire()
+        if self._cancelled:
+            raise Cancelled
+
+    def cancel(self) -> None:
+        """End it wherever it waits."""
+        if self._runner.ident is not None and not self.done:
+            self._cancelled = True
+            self._go.release()
+            self._runner.join()
+
+
+def _left_by_return(thread: Thread) -> bool:
+    """Say whether an ended thread left by a return statement, not by the end of the kernel."""
+    assert thread.frame is not None
+    text = linecache.getline(thread.frame.f_code.co_filename, thread.frame.f_lineno)
+    return re.search(r"\breturn\b", text) is not None
+
+
+def _bypassed(thread: Thread, barrier_line: int, region_line: int) -> bool:
+    """Say whether a thread that ended in this region went past the barrier instead of returning before it.
+
+    Lanes of a warp run in source order, so a return above the barrier comes first, one below it later. Where the barrier lies
+    above the one that the region began with, the others have gone around a loop and any return came first.
+    """
+    if thread.frame is None:
+        return False
+    around = barrier_line <= region_line
+    return not _left_by_return(thread) or (thread.frame.f_lineno > barrier_line and not around)
+
+
+def _line(strand: Strand) -> int:
+    """Return the kernel's own line at which a waiting thread stands (the call, where the barrier is in a device function)."""
+    frame = strand.thread.frame
+    return frame.f_lineno if frame is not None else 0
+
+
+def _where(waiting: list[Strand], bypassed: list[Strand]) -> Strand:
+    """Pick the barrier to name: the first one of the lowest warp that is split, else that of the lowest warp."""
+    for warp in sorted({s.thread.warp for s in waiting}):
+        members = [s for s in waiting if s.thread.warp == warp]
+        split = len({s.thread.barrier for s in members}) > 1 or any(s.thread.warp == warp for s in bypassed)
+        if split:
+            return min(members, key=_line)
+    return waiting[0]
+
+
+def check_barrier(kernel: str, waiting: list[Strand], ended: list[Strand], region_line: int) -> int:
+    """Raise BarrierDivergence unless all live threads wait at one barrier; return the kernel's line of it.
+
+    ended: threads that have ended since the last barrier, which was at `region_line`. One that ended is missing only if lanes of its warp
+    wait and it did not return before them; a warp that has ended as a whole is not waited for.
+    """
+    warps = {s.thread.warp for s in waiting}
+    first = min(_line(s) for s in waiting)
+    bypassed = [s for s in ended if s.thread.warp in warps and _bypassed(s.thread, first, region_line)]
+    named = _where(waiting, bypassed)
+    arrived = sum(s.thread.barrier == named.thread.barrier for s in waiting)
+    missing = len(waiting) - arrived + len(bypassed)
+    if missing and named.thread.barrier is not None:
+        site = named.thread.barrier
+        raise barrier_divergence(kernel, named.thread.ctaid, arrived, missing, site.file, site.line)
+    return first
+
+
+@functools.cache
+def while_lines(file: str) -> frozenset[int] | None:
+    """Return a line of each while loop of a file that runs once an iteration; None where there is no source.
+
+    That is the line of the condition; Python drops a constant one, so there it is the first line of the body.
+    """
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return None
+    lines = (node.body[0] if isinstance(node.test, ast.Constant) else node.test
+             for node in ast.walk(tree) if isinstance(node, ast.While))
+    return frozenset(n.lineno for n in lines) if tree.body else None
