@@ -39,7 +39,7 @@ def run(command: str, status: int) -> str:
     words = shlex.split(command)
     if words[0] == "python":
         words[0] = sys.executable
-    env = {**os.environ, "COLUMNS": WIDTH, "NO_COLOR": "1", "TERM": "dumb"}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": WIDTH, "NO_COLOR": "1", "TERM": "dumb"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     done = subprocess.run(words, cwd=ROOT, env=env, text=True, **pipes)
     if done.returncode != status:
