@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parents[1]
 def run(*words: str) -> str:
     """Run a command in the root and return what it printed."""
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, *words], cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
+    command = [sys.executable, *words]
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
