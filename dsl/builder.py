@@ -109,7 +109,7 @@ class Builder:
         last = instrs[-1] if instrs else None
         fresh = isinstance(source, Reg) and not source.name and source.index not in self.pinned
         if last is not None and fresh and ir.destination(last) == source and _same_type(source, dst):
-            instrs[-1] = replace(last, dst=dst)  # type: ignore[call-arg]
+            instrs[-1] = replace(last, dst=dst)  # type: ignore[arg-type]
         else:
             self.emit(Alu("mov", dst.type, dst, (source,), self.loc))
 
@@ -198,7 +198,9 @@ class Builder:
         read = {r for label in reachable for i in [*self.drafts[label].instrs, self._terminator(label)] for r in ir.sources(i)}
         self.drafts[self.order[0]].instrs[:0] = [i for i in self._entry.values() if i.dst in read]
         order = self._merged(reachable)
+        order, onward = self._without_empty(order)
         position = {label: k for k, label in enumerate(order)}
+        position |= {label: position[target] for label, target in onward.items()}
         return [ir.Block(d.instrs, _retarget(d.terminator, position), d.may_spin) for d in (self.drafts[label] for label in order)]
 
     def _reachable(self) -> list[int]:
@@ -227,6 +229,18 @@ class Builder:
             else:
                 kept.append(label)
         return kept
+
+    def _without_empty(self, order: list[int]) -> tuple[list[int], dict[int, int]]:
+        """Drop the blocks that only jump forward, and say where each leads; loop headers and what jumps to them stay."""
+        place = {label: k for k, label in enumerate(order)}
+        edges = [(label, s) for label in order for s in ir.successors(self._terminator(label))]
+        headers = {s for label, s in edges if place[s] <= place[label]}
+        onward: dict[int, int] = {}
+        for label in reversed(order[1:]):
+            jump = self._terminator(label)
+            if isinstance(jump, Jmp) and not self.drafts[label].instrs and not {label, jump.target} & headers:
+                onward[label] = onward.get(jump.target, jump.target)
+        return [label for label in order if label not in onward], onward
 
     def _terminator(self, label: int) -> ir.Terminator:
         terminator = self.drafts[label].terminator

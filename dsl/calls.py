@@ -165,7 +165,7 @@ def inline(frame: Frame, func: FunctionType, node: ast.Call, args: tuple[Value, 
     b = frame.builder
     if func in frame.unit.stack:
         raise b.refuse(f"{func.__name__} calls itself", "write the recursion as a loop")
-    inner = Frame(frame.unit, find(func), func, (*frame.path, node.lineno, node.col_offset), returns=Returns(b.label()))
+    inner = Frame(frame.unit, find(func), func, (*frame.path, f"{node.lineno}:{node.col_offset}"), returns=Returns(b.label()))
     bind(inner, func, args, keywords)
     saved = b.loc
     frame.unit.stack.append(func)

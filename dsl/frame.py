@@ -89,9 +89,23 @@ class Unit:
             self.types[key] = element
             self.changed = True
             self.registers.pop(key, None)
+        return self._register(key, name, element), element
+
+    def _register(self, key: Key, name: str, element: str) -> Reg:
         if key not in self.registers:
             self.registers[key] = self.builder.reg(register_type(element), name)
-        return self.registers[key], element
+        return self.registers[key]
+
+    def remembered(self, key: Key, name: str) -> Value | None:
+        """Return a variable that an earlier pass typed and this one has not come to yet (its assignment stands further down a loop)."""
+        if key in self.types:
+            return Val(self._register(key, name, self.types[key]), self.types[key])
+        items: list[Value] = []
+        if not any(known[: len(key)] == key for known in self.types):
+            return None
+        while (item := self.remembered((*key, len(items)), f"{name}.{len(items)}")) is not None:
+            items.append(item)
+        return Tup(tuple(items)) if items else None
 
 
 @dataclass
@@ -163,7 +177,10 @@ class Frame:
         if web is None:
             raise self.builder.refuse(f"the variable {node.id!r} is read before it is assigned", "assign it on every path that comes here")
         if web not in self.bound:
-            raise NotTyped(node.id)
+            known = self.unit.remembered((*self.path, web), node.id)
+            if known is None:
+                raise NotTyped(node.id)
+            self.bound[web] = known
         return self.bound[web]
 
     def static(self, obj: Any, name: str = "") -> Value:
