@@ -1,9 +1,10 @@
 """Exact float arithmetic on arrays: one rounding per operation, as the card does it.
 
-What it models: fused multiply-add of float32 and float64, its saturating and round-down forms, PTX min and max, the power of two
-(`ex2`) as a fixed sequence of float32 operations, float to integer conversion, and the C library's functions.
-What it leaves out: the last bits of the card's own approximations (MUFU.EX2 is within 2 ulp of these values).
-Which ncu metric checks it: none, values are not counted; tests hold it against `fractions.Fraction`.
+What it models: fused multiply-add of float32 and float64, its saturating and round-down forms, PTX min and
+max, the power of two (`ex2`) as a fixed sequence of float32 operations, float to integer conversion, and
+the C library's functions. What it leaves out: the last bits of the card's own approximations (MUFU.EX2 is
+within 2 ulp of these values). Which ncu metric checks it: none, values are not counted; tests hold it
+against `fractions.Fraction`.
 """
 
 from __future__ import annotations
@@ -19,10 +20,19 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 EX2_COEFFICIENTS = tuple(
     np.float32(float.fromhex(h))
-    for h in ("0x1.41fbbcp-13", "0x1.5f3e52p-10", "0x1.3b2d4cp-7", "0x1.c6aee8p-5", "0x1.ebfbdcp-3", "0x1.62e430p-1", "0x1p0")
+    for h in (
+        "0x1.41fbbcp-13",
+        "0x1.5f3e52p-10",
+        "0x1.3b2d4cp-7",
+        "0x1.c6aee8p-5",
+        "0x1.ebfbdcp-3",
+        "0x1.62e430p-1",
+        "0x1p0",
+    )
 )
-"""c6 .. c0 of 2**f on [-0.5, 0.5]: c0 = 1 is fixed, the others are a minimax fit of the relative error (iteratively
-reweighted least squares on 4,001 Chebyshev nodes: 1.98e-9 before the coefficients are rounded to float32)."""
+"""c6 .. c0 of 2**f on [-0.5, 0.5]: c0 = 1 is fixed, the others are a minimax fit of the relative error
+(iteratively reweighted least squares on 4,001 Chebyshev nodes: 1.98e-9 before the coefficients are rounded
+to float32)."""
 
 
 def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
@@ -44,7 +54,7 @@ def _sum_to_odd(a: Array, b: Array) -> Array:
 
 
 def fma32(a: Array, b: Array, c: Array) -> Array:
-    """Return a * b + c of float32 arrays, rounded once; the float64 product is exact (2 x 24 bits fit in 53)."""
+    """Return a * b + c of float32 arrays, rounded once; the float64 product is exact (48 of 53 bits)."""
     return _sum_to_odd(a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)).astype(np.float32)
 
 
@@ -55,7 +65,7 @@ def fma32_sat(a: Array, b: Array, c: Array) -> Array:
 
 
 def fma32_rm(a: Array, b: Array, c: Array) -> Array:
-    """Return a * b + c of float32 arrays rounded toward minus infinity (PTX fma.rm.f32); an exact cancellation gives -0."""
+    """Return a * b + c of float32 arrays rounded down (PTX fma.rm.f32); an exact cancellation gives -0."""
     p, c64 = a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)
     exact = _sum_to_odd(p, c64)
     r = exact.astype(np.float32)
@@ -66,7 +76,11 @@ def fma32_rm(a: Array, b: Array, c: Array) -> Array:
 def _fma64_lane(a: float, b: float, c: float) -> float:
     """Return one float64 fused multiply-add through exact fractions."""
     if not (math.isfinite(a) and math.isfinite(b) and math.isfinite(c)):
-        return c if math.isfinite(a) and math.isfinite(b) else float(np.float64(a) * np.float64(b) + np.float64(c))
+        return (
+            c
+            if math.isfinite(a) and math.isfinite(b)
+            else float(np.float64(a) * np.float64(b) + np.float64(c))
+        )
     exact = Fraction(a) * Fraction(b) + Fraction(c)
     if exact == 0:
         # -0 only as -0 + -0; a cancellation of two numbers is +0 when rounding to nearest.
@@ -80,7 +94,10 @@ def _fma64_lane(a: float, b: float, c: float) -> float:
 
 def fma64(a: Array, b: Array, c: Array) -> Array:
     """Return a * b + c of float64 arrays, rounded once."""
-    flat = [_fma64_lane(*lane) for lane in zip(a.ravel().tolist(), b.ravel().tolist(), c.ravel().tolist(), strict=True)]
+    flat = [
+        _fma64_lane(*lane)
+        for lane in zip(a.ravel().tolist(), b.ravel().tolist(), c.ravel().tolist(), strict=True)
+    ]
     return np.array(flat, np.float64).reshape(np.shape(a))
 
 
@@ -90,7 +107,7 @@ def fma(a: Array, b: Array, c: Array) -> Array:
 
 
 def maximum(a: Array, b: Array) -> Array:
-    """Return the larger; the other operand where one is NaN; b where neither is larger (PTX max.f32 but for the sign of zeros)."""
+    """Return the larger; the other operand where one is NaN; b where neither is larger (PTX max.f32)."""
     return np.where(np.isnan(b), a, np.where(np.isnan(a), b, np.where(a > b, a, b)))
 
 
@@ -105,13 +122,16 @@ def _power_of_two(n: Array) -> Array:
 
 
 def ex2(x: Array) -> Array:
-    """Return 2**x of float32 within 1.5 ulp, denormal results included. Machine code repeats these steps, one float32 operation each:
+    """Return 2**x of float32 within 1.5 ulp, denormal results included.
+
+    Machine code repeats these steps, one float32 operation each:
 
     1. n = rint(x) (ties to even), taken as 0 where x is NaN, and clamped to [-150, 128];
     2. f = x - n (exact; in [-0.5, 0.5] wherever the result of step 6 is kept);
     3. p = c6; then p = fma(p, f, c) for c in c5, c4, c3, c2, c1, c0 (EX2_COEFFICIENTS);
     4. h = n >> 1 as an int32 (arithmetic shift);
-    5. r = (p * 2**h) * 2**(n - h); the first product is exact, the second rounds once (to a denormal if need be);
+    5. r = (p * 2**h) * 2**(n - h); the first product is exact, the second rounds once (to a denormal if
+       need be);
     6. x >= 128 gives +inf, x < -150 gives 0, NaN gives x itself.
     """
     n = np.clip(np.where(np.isnan(x), np.float32(0), np.rint(x)), np.float32(-150), np.float32(128))
@@ -142,7 +162,7 @@ def rsqrt(x: Array) -> Array:
 
 
 def to_int(x: Array, dtype: Any) -> Array:
-    """Convert floats to integers: truncate toward zero, saturate at the ends of the type, NaN to 0 (PTX cvt.rzi)."""
+    """Convert floats to integers: truncate, saturate at the ends of the type, NaN to 0 (PTX cvt.rzi)."""
     target, info = np.dtype(dtype), np.iinfo(dtype)
     v = np.trunc(x.astype(np.float64))
     above, below = v >= float(info.max), v <= float(info.min)
@@ -154,7 +174,7 @@ _NUMPY_NAMES = {"pow": "power", "atan2": "arctan2", "acos": "arccos", "asin": "a
 
 
 def _lane(name: str, fallback: Callable[..., Any], args: tuple[float, ...]) -> float:
-    """Call one C library function; where Python raises for a domain or range error take IEEE's answer instead."""
+    """Call one C library function; where Python raises an error take IEEE's answer instead."""
     try:
         return float(getattr(math, name)(*args))
     except (ValueError, OverflowError, AttributeError):
@@ -162,8 +182,12 @@ def _lane(name: str, fallback: Callable[..., Any], args: tuple[float, ...]) -> f
 
 
 def library(name: str, *args: Array) -> Array:
-    """Call a function of ir.MATH_CALLS: in float64 through the host's C library, rounded to the type of the first argument."""
+    """Call a function of ir.MATH_CALLS: in float64 by the host's C library, then rounded."""
     fallback = getattr(np, _NUMPY_NAMES.get(name, name), None) or getattr(math, name)
     lanes = zip(*(a.astype(np.float64).ravel().tolist() for a in args), strict=True)
     with np.errstate(all="ignore"):
-        return np.array([_lane(name, fallback, lane) for lane in lanes]).reshape(args[0].shape).astype(args[0].dtype)
+        return (
+            np.array([_lane(name, fallback, lane) for lane in lanes])
+            .reshape(args[0].shape)
+            .astype(args[0].dtype)
+        )

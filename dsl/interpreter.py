@@ -1,13 +1,14 @@
-"""The numpy interpreter of WarpIR: slow, obviously right, and the judge of the machine code in values, trace and counters.
+"""The numpy interpreter of WarpIR: slow, obviously right, and the judge of the machine code.
 
-What it models: blocks one after another, the warps of a block one after another from barrier to barrier (warp 0 first), 32 lanes under
-a mask inside a warp. Every request gives the trace records of gpusim/trace.py and adds to gpusim/counters.py.
-What it leaves out: caches (`counters.hierarchy` stays 0), time, and lanes that are off: their values are never looked at.
-Which ncu metric checks it: the requests, sectors and wavefronts named in dsl/request_rules.py.
+What it models: blocks one after another, the warps of a block one after another from barrier to barrier
+(warp 0 first), 32 lanes under a mask inside a warp. Every request gives the trace records of
+gpusim/trace.py and adds to gpusim/counters.py. What it leaves out: caches (`counters.hierarchy` stays 0),
+time, and lanes that are off: their values are never looked at. Which ncu metric checks it: the requests,
+sectors and wavefronts named in dsl/request_rules.py.
 
-Sites number the memory instructions (Ld, St, Atom of any space) in program order from 0. A barrier is passed when every live thread of
-the block waits at the same Bar. A front end must put a Ret where a thread returns: a lane that has yet to run a later
-block that only returns is live.
+Sites number the memory instructions (Ld, St, Atom of any space) in program order from 0. A barrier is
+passed when every live thread of the block waits at the same Bar. A front end must put a Ret where a thread
+returns: a lane that has yet to run a later block that only returns is live.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ MemoryInstr = ir.Ld | ir.St | ir.Atom
 
 @dataclass
 class IrRun:
-    """Hold what a run gave: one trace (uint64) a block, counters without `hierarchy`, and executions a block of the IR.
+    """Hold what a run gave: traces (uint64, one a block), counters without `hierarchy`, and executions.
 
     block_execs: int64, shape (blocks of the IR, 2): warps and lanes that ran it.
     """
@@ -96,8 +97,18 @@ def _check_index(run: _BlockRun, warp: Warp, instr: ir.Chk, mask: Array) -> None
     bad = mask & ((index < -extent) | (index >= extent) | (negative & run.launch.strict_index))
     if bad.any():
         lane = _first(bad)
-        raise messages.out_of_bounds(run.launch.fn.name, instr.array, instr.dim, int(index[lane]), int(extent[lane]), run.ctaid,
-                                     _thread(run, warp, lane), instr.loc.file, instr.loc.line, run.launch.strict_index)
+        raise messages.out_of_bounds(
+            run.launch.fn.name,
+            instr.array,
+            instr.dim,
+            int(index[lane]),
+            int(extent[lane]),
+            run.ctaid,
+            _thread(run, warp, lane),
+            instr.loc.file,
+            instr.loc.line,
+            run.launch.strict_index,
+        )
     run.launch.counters.wrapped_indices += int(negative.sum())
     warp.write(instr.dst, np.where(index < 0, index + extent, index), mask)
 
@@ -114,7 +125,9 @@ def _emit(run: _BlockRun, warp: Warp, counts: SpaceCounts, records: list[int], l
     counts.sectors += request_rules.sectors(records)
 
 
-def _local_records(run: _BlockRun, warp: Warp, offsets: Mapping[int, int], size: int, kind: Kind, site: int) -> list[int]:
+def _local_records(
+    run: _BlockRun, warp: Warp, offsets: Mapping[int, int], size: int, kind: Kind, site: int
+) -> list[int]:
     """Return the records of a local access; each warp of a launch has a frame of its own."""
     warps = -(-linear_count(run.launch.block) // LANES)
     base = LOCAL_BASE + (run.linear * warps + warp.number) * LANES * warp.frame.shape[1]
@@ -129,33 +142,58 @@ def _count_shared(counts: SharedCounts, lanes: Mapping[int, int], size: int, is_
     counts.ideal_wavefronts += request_rules.ideal_wavefronts(lanes, size)
 
 
-def _count_access(run: _BlockRun, warp: Warp, instr: MemoryInstr, lanes: Mapping[int, int], size: int) -> None:
+def _count_access(
+    run: _BlockRun, warp: Warp, instr: MemoryInstr, lanes: Mapping[int, int], size: int
+) -> None:
     """Add one request to the counters and to the trace; a local array that lives in registers has none."""
     c, site = run.launch.counters, run.launch.sites[id(instr)]
     if instr.space == "shared":
-        _count_shared({ir.Ld: c.shared_load, ir.St: c.shared_store, ir.Atom: c.shared_atom}[type(instr)], lanes, size, isinstance(instr, ir.Ld))
+        _count_shared(
+            {ir.Ld: c.shared_load, ir.St: c.shared_store, ir.Atom: c.shared_atom}[type(instr)],
+            lanes,
+            size,
+            isinstance(instr, ir.Ld),
+        )
     elif instr.space == "local":
         if instr.array not in run.launch.in_registers:
             is_load = isinstance(instr, ir.Ld)
-            records = _local_records(run, warp, lanes, size, Kind.LOCAL_LOAD if is_load else Kind.LOCAL_STORE, site)
+            records = _local_records(
+                run, warp, lanes, size, Kind.LOCAL_LOAD if is_load else Kind.LOCAL_STORE, site
+            )
             _emit(run, warp, c.local_load if is_load else c.local_store, records, len(lanes), size)
     elif isinstance(instr, ir.Atom):
         kind, counts = (Kind.RED, c.global_red) if instr.dst is None else (Kind.ATOM, c.global_atom)
         _emit(run, warp, counts, request_rules.atomic_records(lanes, size, kind, site), len(lanes), size)
     else:
-        kind, counts = (Kind.LOAD, c.global_load) if isinstance(instr, ir.Ld) else (Kind.STORE, c.global_store)
+        kind, counts = (
+            (Kind.LOAD, c.global_load) if isinstance(instr, ir.Ld) else (Kind.STORE, c.global_store)
+        )
         _emit(run, warp, counts, request_rules.records(lanes, size, kind, site), len(lanes), size)
 
 
-def _storage(run: _BlockRun, warp: Warp, instr: MemoryInstr, lanes: Mapping[int, int], size: int) -> tuple[Array, Array]:
-    """Return the bytes of the space and, shape (lanes, size), where in them each element lies; raise OutOfBounds outside."""
+def _storage(
+    run: _BlockRun, warp: Warp, instr: MemoryInstr, lanes: Mapping[int, int], size: int
+) -> tuple[Array, Array]:
+    """Return a space's bytes and, shape (lanes, size), where each element lies; raise OutOfBounds outside."""
     space = {"global": run.launch.memory, "shared": run.shared, "local": warp.frame}[instr.space]
     limit = space.shape[-1]
     for lane, address in lanes.items():
         if not 0 <= address <= limit - size:
-            raise messages.outside_memory(run.launch.fn.name, instr.space, instr.array, address, limit, run.ctaid,
-                                          _thread(run, warp, lane), instr.loc.file, instr.loc.line)
-    start = np.array([address + (lane * limit if instr.space == "local" else 0) for lane, address in lanes.items()], np.int64)
+            raise messages.outside_memory(
+                run.launch.fn.name,
+                instr.space,
+                instr.array,
+                address,
+                limit,
+                run.ctaid,
+                _thread(run, warp, lane),
+                instr.loc.file,
+                instr.loc.line,
+            )
+    start = np.array(
+        [address + (lane * limit if instr.space == "local" else 0) for lane, address in lanes.items()],
+        np.int64,
+    )
     return space.reshape(-1), start[:, None] + np.arange(size)
 
 
@@ -167,10 +205,14 @@ def _load(warp: Warp, instr: ir.Ld, storage: Array, where: Array, mask: Array) -
 
 
 def _values(warp: Warp, operand: ir.Operand, type_: str) -> Array:
-    """Return what a store or an atomic writes, in the element's type: the low bits of a wider integer register."""
+    """Return what a store or an atomic writes, in the element's type: a wider register's low bits."""
     dtype = lane_ops.DTYPES[type_]
     values = warp.read(operand, operand.type if isinstance(operand, ir.Reg) else type_)
-    return lane_ops.reinterpret(values, type_) if values.dtype.itemsize == dtype.itemsize else values.astype(dtype)
+    return (
+        lane_ops.reinterpret(values, type_)
+        if values.dtype.itemsize == dtype.itemsize
+        else values.astype(dtype)
+    )
 
 
 def _store(warp: Warp, instr: ir.St, storage: Array, where: Array, mask: Array) -> None:
@@ -187,7 +229,9 @@ def _atomic(warp: Warp, instr: ir.Atom, storage: Array, where: Array, mask: Arra
     values = _values(warp, instr.value, instr.type)
     for lane, place in zip(np.flatnonzero(mask), where, strict=True):
         old[lane] = storage[place].view(dtype)[0]
-        storage[place] = np.atleast_1d(lane_ops.atomic(instr.op, old[lane], values[lane])).astype(dtype).view(np.uint8)
+        storage[place] = (
+            np.atleast_1d(lane_ops.atomic(instr.op, old[lane], values[lane])).astype(dtype).view(np.uint8)
+        )
     if instr.dst is not None:
         warp.write(instr.dst, old, mask)
 
@@ -214,7 +258,9 @@ def _execute(run: _BlockRun, warp: Warp, instr: ir.Instr, mask: Array) -> None:
     elif isinstance(instr, ir.Chk):
         _check_index(run, warp, instr, mask)
     elif isinstance(instr, ir.LdParam):
-        warp.write(instr.dst, np.full(LANES, lane_ops.constant(run.launch.params[instr.name], instr.dst.type)), mask)
+        warp.write(
+            instr.dst, np.full(LANES, lane_ops.constant(run.launch.params[instr.name], instr.dst.type)), mask
+        )
     elif isinstance(instr, ir.Sreg):
         value = special_registers(warp, run.ctaid, run.launch.grid, run.launch.block)[instr.name]
         warp.write(instr.dst, np.broadcast_to(value, LANES).astype(np.int32), mask)
@@ -223,12 +269,14 @@ def _execute(run: _BlockRun, warp: Warp, instr: ir.Instr, mask: Array) -> None:
 
 
 def _count_step(run: _BlockRun, warp: Warp, block: ir.Block) -> None:
-    """Count one pass of a warp through the header of a loop that may spin; raise EndlessLoop after max_steps of them."""
+    """Count a pass through the header of a loop that may spin; raise EndlessLoop after max_steps."""
     warp.steps += block.may_spin
     limit = run.launch.max_steps
     if limit is not None and warp.steps > limit and block.terminator is not None:
         loc = block.terminator.loc
-        raise messages.endless_loop(run.launch.fn.name, run.ctaid, f"warp {warp.number}", limit, loc.file, loc.line)
+        raise messages.endless_loop(
+            run.launch.fn.name, run.ctaid, f"warp {warp.number}", limit, loc.file, loc.line
+        )
 
 
 def _run_block(run: _BlockRun, warp: Warp, index: int, mask: Array) -> None:
@@ -241,7 +289,7 @@ def _run_block(run: _BlockRun, warp: Warp, index: int, mask: Array) -> None:
 
 
 def _run_region(run: _BlockRun, warp: Warp) -> tuple[int, Array] | None:
-    """Run a warp until it has ended (None) or waits at a barrier: the block whose terminator that is, and the lanes there."""
+    """Run a warp to its end (None) or to a barrier: the block that ends in it and the lanes there."""
     warp.marked = False
     while warp.pending:
         index, mask = warp.take_lowest()
@@ -263,7 +311,9 @@ def _check_barrier(run: _BlockRun, waiting: list[tuple[Warp, int, Array]]) -> No
     split = [index for warp, index, _ in waiting if warp.elsewhere()]
     where = split[0] if split else waiting[0][1]
     arrived = sum(int(mask.sum()) for _, index, mask in waiting if index == where)
-    missing = sum(int(mask.sum()) for _, index, mask in waiting if index != where) + sum(warp.elsewhere() for warp, _, _ in waiting)
+    missing = sum(int(mask.sum()) for _, index, mask in waiting if index != where) + sum(
+        warp.elsewhere() for warp, _, _ in waiting
+    )
     if missing:
         loc = run.launch.fn.blocks[where].terminator.loc  # type: ignore[union-attr]
         raise messages.barrier_divergence(run.launch.fn.name, run.ctaid, arrived, missing, loc.file, loc.line)
@@ -281,7 +331,9 @@ def _pass_barrier(run: _BlockRun, waiting: list[tuple[Warp, int, Array]]) -> Non
 
 def _run_thread_block(launch: _Launch, linear: int) -> np.ndarray:
     """Run one block of threads and return its trace."""
-    run = _BlockRun(launch, linear, unlinear(linear, launch.grid), np.full(launch.shared_bytes, 0xFF, np.uint8))
+    run = _BlockRun(
+        launch, linear, unlinear(linear, launch.grid), np.full(launch.shared_bytes, 0xFF, np.uint8)
+    )
     warps = list(make_warps(launch.fn, launch.block))
     while warps:
         stops = [(warp, _run_region(run, warp)) for warp in warps]
@@ -315,18 +367,33 @@ def run(
 ) -> IrRun:
     """Run a kernel on `memory` and return traces and counts.
 
-    params: the value of each LdParam by its name. shared_bytes: dynamic shared memory. blocks: linear block numbers
-    (x + X * (y + Y * z)), None for all. max_steps: passes of one warp through headers of loops that may spin. register_arrays:
-    local arrays that live in registers and cause no traffic, None for all. Raises OutOfBounds, BarrierDivergence, EndlessLoop.
+    params: the value of each LdParam by its name. shared_bytes: dynamic shared memory. blocks: linear block
+    numbers (x + X * (y + Y * z)), None for all. max_steps: passes of one warp through headers of loops that
+    may spin. register_arrays: local arrays that live in registers and cause no traffic, None for all.
+    Raises OutOfBounds, BarrierDivergence, EndlessLoop.
     """
     ir.verify(fn)
     size = dim3(grid)
     local = frozenset(a.name for a in fn.local) if register_arrays is None else register_arrays
     storage = memory.view(0, (memory.capacity_bytes,), np.uint8)
     execs = np.zeros((len(fn.blocks), 2), np.int64)
-    launch = _Launch(fn, size, dim3(block), params, storage, fn.static_shared_bytes + shared_bytes, max_steps, strict_index, local,
-                     _number_sites(fn), Counters.zero(), execs)
+    launch = _Launch(
+        fn,
+        size,
+        dim3(block),
+        params,
+        storage,
+        fn.static_shared_bytes + shared_bytes,
+        max_steps,
+        strict_index,
+        local,
+        _number_sites(fn),
+        Counters.zero(),
+        execs,
+    )
     with np.errstate(all="ignore"):
-        trace = [_run_thread_block(launch, b) for b in (range(linear_count(size)) if blocks is None else blocks)]
+        trace = [
+            _run_thread_block(launch, b) for b in (range(linear_count(size)) if blocks is None else blocks)
+        ]
     _count_arithmetic(launch)
     return IrRun(trace, launch.counters, execs)

@@ -1,11 +1,13 @@
 """What each operation of WarpIR computes, on numpy arrays with one element a lane.
 
-What it models: IEEE arithmetic with one rounding an operation, integers that wrap at their width, PTX's answers at the edges.
-What it leaves out: masks, control flow and memory (dsl/interpreter.py), and counts (dsl/machine.py).
-Which ncu metric checks it: none; the machine code of dsl/codegen is compared with it bit by bit.
+What it models: IEEE arithmetic with one rounding an operation, integers that wrap at their width, PTX's
+answers at the edges. What it leaves out: masks, control flow and memory (dsl/interpreter.py), and counts
+(dsl/machine.py). Which ncu metric checks it: none; the machine code of dsl/codegen is compared with it bit
+by bit.
 
-Edges: division of integers by zero gives quotient 0 and remainder 0; the smallest integer over -1 wraps; a shift by
-the width or more (a negative amount counts as large) gives 0, or the sign for a signed shift right.
+Edges: division of integers by zero gives quotient 0 and remainder 0; the smallest integer over -1 wraps; a
+shift by the width or more (a negative amount counts as large) gives 0, or the sign for a signed shift
+right.
 """
 
 from __future__ import annotations
@@ -21,9 +23,19 @@ from dsl.floats import Array
 DTYPES: dict[str, np.dtype[Any]] = {
     name: np.dtype(code)
     for name, code in {
-        "pred": "?", "u8": "u1", "s8": "i1", "u16": "u2", "s16": "i2", "u32": "u4", "s32": "i4", "f32": "f4", "u64": "u8", "s64": "i8", "f64": "f8",
+        "pred": "?",
+        "u8": "u1",
+        "s8": "i1",
+        "u16": "u2",
+        "s16": "i2",
+        "u32": "u4",
+        "s32": "i4",
+        "f32": "f4",
+        "u64": "u8",
+        "s64": "i8",
+        "f64": "f8",
     }.items()
-}  # fmt: skip
+}
 """numpy's type of each element type."""
 
 
@@ -86,27 +98,71 @@ def _shr(a: Array, b: Array) -> Array:
 Op = Callable[..., Any]
 
 INTEGER_OPS: dict[str, Op] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _int_div, "rem": _int_rem, "floordiv": _int_floordiv,
-    "floormod": _int_floormod, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert, "shl": _shl, "shr": _shr,
-    "min": np.minimum, "max": np.maximum, "neg": np.negative, "abs": np.abs, "mov": np.copy,
-}  # fmt: skip
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": _int_div,
+    "rem": _int_rem,
+    "floordiv": _int_floordiv,
+    "floormod": _int_floormod,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "not": np.invert,
+    "shl": _shl,
+    "shr": _shr,
+    "min": np.minimum,
+    "max": np.maximum,
+    "neg": np.negative,
+    "abs": np.abs,
+    "mov": np.copy,
+}
 
-PREDICATE_OPS: dict[str, Op] = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor, "not": np.logical_not, "mov": np.copy}
+PREDICATE_OPS: dict[str, Op] = {
+    "and": np.logical_and,
+    "or": np.logical_or,
+    "xor": np.logical_xor,
+    "not": np.logical_not,
+    "mov": np.copy,
+}
 
 FLOAT_OPS: dict[str, Op] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "fma": floats.fma, "fma_sat": floats.fma32_sat, "fma_rm": floats.fma32_rm,
-    "div": np.divide, "sqrt": np.sqrt, "rsqrt": floats.rsqrt, "rcp": floats.reciprocal, "ex2": floats.ex2, "lg2": floats.lg2,
-    "neg": np.negative, "abs": np.abs, "min": floats.minimum, "max": floats.maximum, "mov": np.copy, "copysign": np.copysign,
-    "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "rint": np.rint,
-}  # fmt: skip
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "fma": floats.fma,
+    "fma_sat": floats.fma32_sat,
+    "fma_rm": floats.fma32_rm,
+    "div": np.divide,
+    "sqrt": np.sqrt,
+    "rsqrt": floats.rsqrt,
+    "rcp": floats.reciprocal,
+    "ex2": floats.ex2,
+    "lg2": floats.lg2,
+    "neg": np.negative,
+    "abs": np.abs,
+    "min": floats.minimum,
+    "max": floats.maximum,
+    "mov": np.copy,
+    "copysign": np.copysign,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "trunc": np.trunc,
+    "rint": np.rint,
+}
 
 COMPARISONS: dict[str, Op] = {
-    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
-}  # fmt: skip
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+}
 
 
 def operation(op: str, type_: str) -> Op:
-    """Return the function of an Alu operation in a type; raise MalformedIR for one that WarpIR does not have."""
+    """Return the function of an Alu operation in a type; raise MalformedIR for an unknown one."""
     kind = DTYPES[type_].kind
     table = PREDICATE_OPS if kind == "b" else FLOAT_OPS if kind == "f" else INTEGER_OPS
     if op in table:
@@ -129,7 +185,7 @@ def convert(x: Array, to_type: str, from_type: str) -> Array:
 
 
 def atomic(op: str, old: Any, value: Any) -> Any:
-    """Return what an atomic leaves in memory: add wraps (integers) or rounds (floats), max and min ignore NaN."""
+    """Return what an atomic leaves in memory: add wraps or rounds, max and min of floats ignore NaN."""
     if op == "add":
         return old + value
     a, b = np.asarray(old), np.asarray(value)

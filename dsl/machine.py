@@ -1,11 +1,13 @@
 """What each operation of WarpIR counts as in machine code: the one table that interpreter and engine share.
 
-What it models: the FFMA, FMUL, FADD, DFMA, DMUL, DADD and MUFU that sm_90 code executes for an operation, and which operations
-go to the special function pipe (XU). What it leaves out: moves, addresses, branches and predicates, which no counter of
-this project shows; Chk, as the machine code does not check. Checked by `smsp__sass_thread_inst_executed_op_{ffma,fmul,fadd,dfma,dmul,dadd}_pred_on`.
+What it models: the FFMA, FMUL, FADD, DFMA, DMUL, DADD and MUFU that sm_90 code executes for an operation,
+and which operations go to the special function pipe (XU). What it leaves out: moves, addresses, branches
+and predicates, which no counter of this project shows; Chk, as the machine code does not check. Checked by
+`smsp__sass_thread_inst_executed_op_{ffma,fmul,fadd,dfma,dmul,dadd}_pred_on`.
 
-Measured (h200 facts 10 and 11): division 5 FFMA and a MUFU; exp 4 FFMA, 1 FMUL, 1 FADD and a MUFU; log 11 FFMA, 1 FMUL, 1 FADD.
-Modelled: every other library call, square roots, float64 division, and `integer`, which counts operations of WarpIR.
+Measured (h200 facts 10 and 11): division 5 FFMA and a MUFU; exp 4 FFMA, 1 FMUL, 1 FADD and a MUFU; log 11
+FFMA, 1 FMUL, 1 FADD. Modelled: every other library call, square roots, float64 division, and `integer`,
+which counts operations of WarpIR.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ KEYS = ("fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "mufu", "integer", "xu")
 
 FLOATS = ("f32", "f64")
 PREDICATED = "predicated"
-"""Tag of an operation that the machine code executes in no lane of ordinary numbers (the two FMUL of ex2.approx for denormals)."""
+"""Tag of an operation that the machine code executes in no lane of ordinary numbers (the two FMUL of
+ex2.approx for denormals)."""
 
 _NOTHING: dict[str, int] = {}
 _INTEGER = {"integer": 1}
@@ -96,7 +99,8 @@ _FLOAT_ANY: dict[str, dict[str, int]] = {
     "trunc": _ROUND,
     "rint": _ROUND,
 }
-"""A sign is part of the instruction that reads it; min and max run on the integer pipe; rounding to a whole number is FRND, on XU."""
+"""A sign is part of the instruction that reads it; min and max run on the integer pipe; rounding to a whole
+number is FRND, on XU."""
 
 
 def _alu(instr: ir.Alu) -> Mapping[str, int]:
@@ -109,7 +113,7 @@ def _alu(instr: ir.Alu) -> Mapping[str, int]:
 
 
 def _cvt(instr: ir.Cvt) -> Mapping[str, int]:
-    """Return the counts of a conversion: between a float and anything else but a predicate it runs on XU (I2F, F2I, F2F)."""
+    """Return the counts of a conversion: one between a float and a number runs on XU (I2F, F2I, F2F)."""
     kinds = {instr.to_type, instr.from_type}
     return _ROUND if kinds & set(FLOATS) and "pred" not in kinds else _INTEGER
 

@@ -27,13 +27,25 @@ def linear_count(size: Dim3) -> int:
 
 
 def out_of_bounds(
-    kernel: str, array: str, dim: int, index: int, extent: int, block: Dim3, thread: Dim3, file: str, line: int, strict: bool = False
+    kernel: str,
+    array: str,
+    dim: int,
+    index: int,
+    extent: int,
+    block: Dim3,
+    thread: Dim3,
+    file: str,
+    line: int,
+    strict: bool = False,
 ) -> OutOfBounds:
-    """Say which thread used which index of which array. strict: a negative index is an error too (--strict-index)."""
+    """Say which thread used which index of which array; strict: negative indices are errors too."""
     where = f"kernel {kernel}, block {block}, thread {thread}, {file}:{line}"
     axis = f"index {index} in dimension {dim} of {array!r} is out of bounds: the extent is {extent}"
     if strict and -extent <= index < 0:
-        advice = f"a negative index wraps to {index + extent}, and --strict-index makes that an error; use indices of 0 to {extent - 1}"
+        advice = (
+            f"a negative index wraps to {index + extent}, and --strict-index makes that an error; "
+            f"use indices of 0 to {extent - 1}"
+        )
     elif index < 0:
         advice = f"a negative index wraps once, from {-extent} on; check the index expression"
     else:
@@ -41,24 +53,38 @@ def out_of_bounds(
     return OutOfBounds(f"{where}: {axis}; {advice}")
 
 
-def outside_memory(kernel: str, space: str, array: str, address: int, limit: int, block: Dim3, thread: Dim3, file: str, line: int) -> OutOfBounds:
-    """Say which thread used an address that its space does not have (a kernel whose indices nobody checked)."""
+def outside_memory(
+    kernel: str,
+    space: str,
+    array: str,
+    address: int,
+    limit: int,
+    block: Dim3,
+    thread: Dim3,
+    file: str,
+    line: int,
+) -> OutOfBounds:
+    """Say which thread used an address that its space does not have (an index that nobody checked)."""
     return OutOfBounds(
-        f"kernel {kernel}, block {block}, thread {thread}, {file}:{line}: address {address} of {array!r} is outside {space} memory "
-        f"({limit} bytes); check the index expression"
+        f"kernel {kernel}, block {block}, thread {thread}, {file}:{line}: address {address} of {array!r} is "
+        f"outside {space} memory ({limit} bytes); check the index expression"
     )
 
 
-def barrier_divergence(kernel: str, block: Dim3, arrived: int, missing: int, file: str, line: int) -> BarrierDivergence:
-    """Say at which barrier of which block how many threads wait and how many are elsewhere (exited threads are neither)."""
+def barrier_divergence(
+    kernel: str, block: Dim3, arrived: int, missing: int, file: str, line: int
+) -> BarrierDivergence:
+    """Say at which barrier how many threads wait and how many are elsewhere; exited ones are neither."""
     return BarrierDivergence(
-        f"kernel {kernel}, block {block}, {file}:{line}: barrier divergence, {arrived} threads arrived and {missing} are missing; every thread "
-        "of the block that has not returned must reach the same syncthreads(): move it out of the branch or loop that some threads skip"
+        f"kernel {kernel}, block {block}, {file}:{line}: barrier divergence, {arrived} threads arrived and "
+        f"{missing} are missing; every thread of the block that has not returned must reach the same "
+        "syncthreads(): move it out of the branch or loop that some threads skip"
     )
 
 
 def endless_loop(kernel: str, block: Dim3, who: str, steps: int, file: str, line: int) -> EndlessLoop:
     """Say which warp or thread took more steps than it may."""
     return EndlessLoop(
-        f"kernel {kernel}, block {block}, {who}, {file}:{line}: no end after {steps} steps; check the condition of the loop, or raise --max-steps"
+        f"kernel {kernel}, block {block}, {who}, {file}:{line}: no end after {steps} steps; "
+        "check the condition of the loop, or raise --max-steps"
     )

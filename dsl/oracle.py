@@ -1,12 +1,14 @@
-"""The Python oracle: a kernel's own source, run one thread at a time; slow, obviously right, and open to a debugger.
+"""The Python oracle: a kernel's own source, one thread at a time; slow, obviously right, open to a debugger.
 
-What it models: values, the accesses of each thread, and the requests they make: accesses of one warp at one place in the source, in one
-barrier region and one iteration of the `for` loops around, the k-th of each thread together. What it leaves out: arithmetic
-counts, caches, and lanes that the card would not bring together again (`break` out of nested `while` loops whose
-trip counts differ between lanes: the k-th visits of two lanes may then belong to different iterations).
-Which ncu metric checks it: `l1tex__t_requests_*`, `l1tex__t_sectors_*` and the shared wavefronts, as sums over requests.
+What it models: values, the accesses of each thread, and the requests they make: accesses of one warp at one
+place in the source, in one barrier region and one iteration of the `for` loops around, the k-th of each
+thread together. What it leaves out: arithmetic counts, caches, and lanes that the card would not bring
+together again (`break` out of nested `while` loops whose trip counts differ between lanes: the k-th visits
+of two lanes may then belong to different iterations). Which ncu metric checks it: `l1tex__t_requests_*`,
+`l1tex__t_sectors_*` and the shared wavefronts, as sums over requests.
 
-`breakpoint()` in a kernel stops in the thread that reaches it; `n`, `s`, `p i` work as usual, all other threads wait.
+`breakpoint()` in a kernel stops in the thread that reaches it; `n`, `s`, `p i` work as usual, all other
+threads wait.
 """
 
 from __future__ import annotations
@@ -48,8 +50,9 @@ class Request:
 class OracleRun:
     """Hold what a run gave.
 
-    accesses: one list a thread, blocks in the order they ran, threads in linear order. requests: in no order that the card would know.
-    counters: of memory, barriers and wrapped indices; `arithmetic` and `hierarchy` stay 0.
+    accesses: one list a thread, blocks in the order they ran, threads in linear order. requests: in no
+    order that the card would know. counters: of memory, barriers and wrapped indices; `arithmetic` and
+    `hierarchy` stay 0.
     """
 
     accesses: list[list[Access]]
@@ -102,7 +105,9 @@ def _count(counters: Counters, request: Request) -> None:
     elif request.space == "local":
         words = request_rules.local_words(lanes, size)
         kind = Kind.LOCAL_LOAD if op == "load" else Kind.LOCAL_STORE
-        _count_space(getattr(counters, f"local_{op}"), request, request_rules.records(words, min(size, 4), kind, 0))
+        _count_space(
+            getattr(counters, f"local_{op}"), request, request_rules.records(words, min(size, 4), kind, 0)
+        )
     else:
         rule = request_rules.atomic_records if op in ("red", "atom") else request_rules.records
         _count_space(getattr(counters, f"global_{op}"), request, rule(lanes, size, Kind[op.upper()], 0))
@@ -115,7 +120,9 @@ def _collect(launch: _Launch, block: int) -> None:
         if first.space == "local" and (launch.in_registers is None or first.array in launch.in_registers):
             continue
         lanes = {lane: accesses[lane].address for lane in sorted(accesses)}
-        request = Request(first.space, first.array, first.op, block, key.warp, first.file, first.line, first.bytes, lanes)
+        request = Request(
+            first.space, first.array, first.op, block, key.warp, first.file, first.line, first.bytes, lanes
+        )
         launch.result.requests.append(request)
         _count(launch.result.counters, request)
     launch.recorder.groups.clear()
@@ -129,7 +136,7 @@ def _strands(launch: _Launch, block: int) -> list[Strand]:
 
 
 def _run_region(launch: _Launch, live: list[Strand], region_line: int) -> tuple[list[Strand], int]:
-    """Run each live thread to its barrier or end; return those at the barrier and its line. Raises BarrierDivergence."""
+    """Run each live thread to its barrier or end; return those at the barrier and its line."""
     for strand in live:
         launch.recorder.strand = strand
         strand.resume()
@@ -182,7 +189,7 @@ def _bounds(array: np.ndarray) -> tuple[int, int]:
 
 
 class _Placer:
-    """Give array arguments their addresses in the order of the arguments; views of one host array share its place."""
+    """Give array arguments their addresses, in order; views of one host array share its place."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder, self.memory = recorder, GlobalMemory()
@@ -203,8 +210,8 @@ class _Placer:
         """Return what stands for an array argument; one that is on the device already keeps its address."""
         if not hasattr(value, "__getitem__"):
             raise UnsupportedFeature(
-                f"kernel {self.recorder.kernel}: argument {name!r} is a {type(value).__name__} without data, and the Python oracle "
-                "computes values; pass a numpy array, or use the compiled engine to count only"
+                f"kernel {self.recorder.kernel}: argument {name!r} is a {type(value).__name__} without data, and "
+                "the Python oracle computes values; pass a numpy array, or count only with the compiled engine"
             )
         data = value if isinstance(value, np.ndarray) else value[...]
         address = value.address if hasattr(value, "address") else self.address(data)
@@ -215,7 +222,9 @@ def _arguments(function: FunctionType, args: Sequence[Any], recorder: Recorder) 
     """Return the arguments as kernels see them."""
     placer, names = _Placer(recorder), function.__code__.co_varnames
     return tuple(
-        placer.tracked(value, name) if hasattr(value, "shape") and not isinstance(value, np.generic) else argument(value)
+        placer.tracked(value, name)
+        if hasattr(value, "shape") and not isinstance(value, np.generic)
+        else argument(value)
         for name, value in zip(names, args, strict=False)
     )
 
@@ -231,11 +240,12 @@ def run(
     blocks: Iterable[int] | None = None,
     register_arrays: frozenset[str] | None = None,
 ) -> OracleRun:
-    """Run a kernel (a Python function, or what cuda.jit made of one) on numpy arrays, which it changes in place.
+    """Run a kernel (a Python function, or what cuda.jit made of one) on numpy arrays, in place.
 
-    shared_bytes: dynamic shared memory. max_steps: iterations of while loops of one thread. blocks: linear block numbers, None for
-    all. register_arrays: local arrays that cause no traffic, None for all. Addresses are as GlobalMemory.alloc gives them to the
-    array arguments in order. Raises OutOfBounds, BarrierDivergence, EndlessLoop.
+    shared_bytes: dynamic shared memory. max_steps: iterations of while loops of one thread. blocks: linear
+    block numbers, None for all. register_arrays: local arrays that cause no traffic, None for all.
+    Addresses are as GlobalMemory.alloc gives them to the array arguments in order. Raises OutOfBounds,
+    BarrierDivergence, EndlessLoop.
     """
     original: FunctionType = getattr(py_func, "py_func", py_func)
     recorder = Recorder(original.__name__, original.__code__, strict_index)
@@ -245,7 +255,9 @@ def run(
     tracer = None if max_steps is None else _tracer(recorder, rebuilder, max_steps)
     values = _arguments(original, args, recorder)
     result = OracleRun([], [], Counters.zero())
-    launch = _Launch(kernel, values, dim3(grid), dim3(block), cuda, recorder, tracer, shared_bytes, register_arrays, result)
+    launch = _Launch(
+        kernel, values, dim3(grid), dim3(block), cuda, recorder, tracer, shared_bytes, register_arrays, result
+    )
     for number in range(linear_count(launch.grid)) if blocks is None else blocks:
         _run_block(launch, number)
     result.counters.wrapped_indices = recorder.wrapped_indices

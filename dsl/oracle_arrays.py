@@ -1,7 +1,8 @@
-"""Arrays of the Python oracle: each access is checked, recorded with its thread and line, and then done on numpy storage.
+"""Arrays of the Python oracle: each access is checked, recorded with its thread and line, and done.
 
-What it models: the addresses and bounds of global, shared and local arrays. What it leaves out: caches and time.
-Which ncu metric checks it: `l1tex__t_requests_*` and `l1tex__t_sectors_*`, after dsl/oracle.py has grouped the accesses into warps.
+What it models: the addresses and bounds of global, shared and local arrays. What it leaves out: caches and
+time. Which ncu metric checks it: `l1tex__t_requests_*` and `l1tex__t_sectors_*`, after dsl/oracle.py has
+grouped the accesses into warps.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from dsl.oracle_threads import LANES, Site, Strand, Thread
 class Access(NamedTuple):
     """Record one access of one thread.
 
-    space: global, shared or local. address: bytes, in shared memory the offset in the block, in local memory the offset in the
-    thread's frame. op: load, store, red (an atomic whose result is not used) or atom.
+    space: global, shared or local. address: bytes, in shared memory the offset in the block, in local
+    memory the offset in the thread's frame. op: load, store, red (an atomic whose result is not used) or
+    atom.
     """
 
     space: str
@@ -39,8 +41,9 @@ class Access(NamedTuple):
 class GroupKey(NamedTuple):
     """Name one request: the accesses of one warp with equal keys are one warp instruction.
 
-    path: site in the source, operation, barriers passed, iterations of the `for` loops around. occurrence: how often the
-    thread had been there before with the same path, which counts the iterations of `while` loops.
+    path: site in the source, operation, barriers passed, iterations of the `for` loops around. occurrence:
+    how often the thread had been there before with the same path, which counts the iterations of `while`
+    loops.
     """
 
     warp: int
@@ -49,7 +52,7 @@ class GroupKey(NamedTuple):
 
 
 class Recorder:
-    """Hold the launch that runs: its present thread, the accesses of the present block by request, and the sites seen."""
+    """Hold the launch that runs: its present thread, the present block's requests, and the sites seen."""
 
     def __init__(self, kernel: str, code: CodeType, strict_index: bool) -> None:
         self.kernel, self.code, self.strict_index = kernel, code, strict_index
@@ -73,7 +76,8 @@ class Recorder:
     def site(self, frame: FrameType) -> Site:
         """Return the place in the source, calls of device functions included, that a frame stands at.
 
-        Copies that Python's compiler makes of one expression (a while condition) have the same position and so the same number.
+        Copies that Python's compiler makes of one expression (a while condition) have the same position and
+        so the same number.
         """
         outer = 0 if frame.f_code is self.code or frame.f_back is None else self.site(frame.f_back).number
         key = (id(frame.f_code), frame.f_lasti, outer)
@@ -102,14 +106,24 @@ class Recorder:
         """Return a negative index wrapped once and count it; raise OutOfBounds where it is outside."""
         extent, thread = array.data.shape[dim], self.thread
         if not -extent <= index < extent or self.strict_index:
-            raise messages.out_of_bounds(self.kernel, array.name, dim, index, extent, thread.ctaid, thread.tid,
-                                         frame.f_code.co_filename, frame.f_lineno, self.strict_index)
+            raise messages.out_of_bounds(
+                self.kernel,
+                array.name,
+                dim,
+                index,
+                extent,
+                thread.ctaid,
+                thread.tid,
+                frame.f_code.co_filename,
+                frame.f_lineno,
+                self.strict_index,
+            )
         self.wrapped_indices += 1
         return index + extent
 
 
 def _position(frame: FrameType) -> tuple[int | None, ...]:
-    """Return the place in the source of the instruction a frame stands at: lines and columns, before Python 3.11 its offset."""
+    """Return where in the source a frame stands: lines and columns, before Python 3.11 the offset."""
     if sys.version_info >= (3, 11):
         return list(frame.f_code.co_positions())[frame.f_lasti // 2]
     return frame.f_lineno, frame.f_lasti
@@ -123,15 +137,17 @@ def wrapped(value: int, dtype: np.dtype[Any]) -> int:
 
 
 def from_storage(value: Any) -> Any:
-    """Return an element as kernels compute with it: floats keep their numpy type, integers and booleans are Python's."""
+    """Return an element as kernels compute with it: floats stay numpy's, integers become Python's."""
     return value if value.dtype.kind == "f" else value.item()
 
 
 def to_storage(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Convert what a kernel writes to an element type: integers wrap, floats to integers truncate and saturate."""
+    """Convert what a kernel writes to an element type: integers wrap, floats truncate and saturate."""
     if dtype.kind in "iu":
         is_float = isinstance(value, float | np.floating)
-        return floats.to_int(np.asarray(value), dtype)[()] if is_float else wrapped(operator.index(value), dtype)
+        return (
+            floats.to_int(np.asarray(value), dtype)[()] if is_float else wrapped(operator.index(value), dtype)
+        )
     return value
 
 

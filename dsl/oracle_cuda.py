@@ -1,8 +1,9 @@
-"""What the Python oracle puts in the place of `cuda`, `math`, `range`, `min` and `max` while a kernel's own source runs.
+"""What the Python oracle puts in the place of `cuda`, `math`, `range`, `min` and `max` in a kernel.
 
-What it models: numba.cuda's surface for one thread at a time. What it leaves out: warp operations, and two rules of numba's types: a
-Python number that meets a float32 leaves it float32 (numba makes float64), and an integer keeps all its bits until it is stored.
-Checked by no ncu metric; tests hold values against the compiled engine and the interpreter.
+What it models: numba.cuda's surface for one thread at a time. What it leaves out: warp operations, and two
+rules of numba's types: a Python number that meets a float32 leaves it float32 (numba makes float64), and an
+integer keeps all its bits until it is stored. Checked by no ncu metric; tests hold values against the
+compiled engine and the interpreter.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def _instructions(code: CodeType) -> list[dis.Instruction]:
 
 
 def _after(frame: FrameType) -> dis.Instruction | None:
-    """Return the instruction after the call that a frame is in; f_lasti lies on the call or in its inline cache."""
+    """Return the instruction after the call a frame is in; f_lasti is on the call or in its cache."""
     instructions = _instructions(frame.f_code)
     at = bisect.bisect_right(instructions, frame.f_lasti, key=operator.attrgetter("offset"))
     return instructions[at] if at < len(instructions) else None
@@ -84,7 +85,7 @@ def _assigned_name(frame: FrameType, otherwise: str) -> str:
 
 
 class SharedMemory:
-    """Hold the shared memory of one block: arrays by site, static ones one after another, dynamic ones at one place."""
+    """Hold the shared memory of one block: static arrays side by side, dynamic ones at one place."""
 
     def __init__(self, dynamic_bytes: int) -> None:
         self.arrays: dict[int, Tracked] = {}
@@ -99,7 +100,7 @@ class SharedMemory:
         return address
 
     def place_dynamic(self) -> int:
-        """Return the byte offset of dynamic shared memory: behind the static arrays there are when it is first asked for."""
+        """Return the byte offset of dynamic shared memory: behind the static arrays known by then."""
         if self.dynamic_address is None:
             self.dynamic_address = self.place(len(self.dynamic))
         return self.dynamic_address
@@ -154,7 +155,9 @@ class _Local:
             data = _poisoned(_shape(shape), dtype_of(dtype))
             address = -(-thread.local_bytes // data.itemsize) * data.itemsize
             thread.local_bytes = address + data.nbytes
-            thread.local_arrays[site] = Tracked(data, "local", _assigned_name(frame, "local"), address, self.recorder)
+            thread.local_arrays[site] = Tracked(
+                data, "local", _assigned_name(frame, "local"), address, self.recorder
+            )
         return thread.local_arrays[site]
 
 
@@ -168,7 +171,9 @@ class _Atomic:
     def _do(self, array: Tracked, index: Any, change: Callable[[Any], Any]) -> Any:
         frame = sys._getframe(2)
         where = array.locate(index, frame)
-        array.recorder.record(array, array.address_of(where), "atom" if _result_is_used(frame) else "red", frame)
+        array.recorder.record(
+            array, array.address_of(where), "atom" if _result_is_used(frame) else "red", frame
+        )
         old = from_storage(array.data[where])
         array.data[where] = to_storage(change(old), array.data.dtype)
         return old
@@ -248,7 +253,9 @@ class Cuda:
 
     def fma(self, a: Any, b: Any, c: Any) -> Any:
         """Return a * b + c rounded once."""
-        dtype = np.result_type(*(np.asarray(v).dtype if isinstance(v, np.generic) else np.float64 for v in (a, b, c)))
+        dtype = np.result_type(
+            *(np.asarray(v).dtype if isinstance(v, np.generic) else np.float64 for v in (a, b, c))
+        )
         return floats.fma(*(np.atleast_1d(np.asarray(v, dtype)) for v in (a, b, c)))[0]
 
     def selp(self, condition: Any, a: Any, b: Any) -> Any:
@@ -261,7 +268,7 @@ def _is_float(value: Any) -> bool:
 
 
 def _common(chosen: Any, a: Any, b: Any) -> Any:
-    """Return one of two operands in the type of both: a float64 where an integer or a float64 meets a float."""
+    """Return one of two operands in the type of both: float64 where anything but two float32 meet."""
     if not (_is_float(a) or _is_float(b)):
         return chosen
     both_f32 = isinstance(a, np.float32) and isinstance(b, np.float32)
@@ -318,7 +325,7 @@ def counted_range(recorder: Recorder) -> Callable[..., Iterator[int]]:
 
 
 class Rebuilder:
-    """Make copies of Python functions in which the names above mean the stand-ins; the originals stay as they are."""
+    """Make copies of Python functions in which names mean the stand-ins; the originals stay as they are."""
 
     def __init__(self, cuda: Cuda, recorder: Recorder) -> None:
         self.cuda, self.math = cuda, Math()
@@ -355,7 +362,11 @@ class Rebuilder:
         inner = getattr(value, "py_func", value)
         if isinstance(inner, FunctionType):
             return self.function(inner)
-        element = types.element_type(value) if not isinstance(value, np.ndarray) and value not in (bool, int, float) else None
+        element = (
+            types.element_type(value)
+            if not isinstance(value, np.ndarray) and value not in (bool, int, float)
+            else None
+        )
         if element is not None and not isinstance(value, np.dtype):
             return Cast(element)
         return _math_function(self.math, value)
@@ -374,9 +385,7 @@ def _names(code: CodeType) -> set[str]:
 
 
 def argument(value: Any) -> Any:
-    """Return a scalar argument as kernels compute with it: integers as Python's, floats with numpy's rules for x / 0."""
+    """Return a scalar argument as kernels compute with it: integers Python's, floats numpy's."""
     if isinstance(value, np.generic):
         return from_storage(value)
     return np.float64(value) if isinstance(value, float) else value
-
-

@@ -1,8 +1,8 @@
 """The threads of one block as Python threads of which exactly one runs at a time, handed over at barriers.
 
-What it models: thread 0 runs to its barrier or its end, then thread 1, and so on; the same order every time, so a debugger can step
-through a kernel. What it leaves out: warps (dsl/oracle.py groups accesses into them afterwards) and speed.
-Checked by no ncu metric.
+What it models: thread 0 runs to its barrier or its end, then thread 1, and so on; the same order every
+time, so a debugger can step through a kernel. What it leaves out: warps (dsl/oracle.py groups accesses into
+them afterwards) and speed. Checked by no ncu metric.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Cancelled(BaseException):
 
 
 class Site(NamedTuple):
-    """Name a place in the source that accesses memory or waits; `number` tells calls of a device function apart."""
+    """Name a place in the source that accesses memory or waits, calls of a device function told apart."""
 
     number: int
     file: str
@@ -126,8 +126,9 @@ def _left_by_return(thread: Thread) -> bool:
 def _bypassed(thread: Thread, barrier_line: int, region_line: int) -> bool:
     """Say whether a thread that ended in this region went past the barrier instead of returning before it.
 
-    Lanes of a warp run in source order, so a return above the barrier comes first, one below it later. Where the barrier lies
-    above the one that the region began with, the others have gone around a loop and any return came first.
+    Lanes of a warp run in source order, so a return above the barrier comes first, one below it later.
+    Where the barrier lies above the one that the region began with, the others have gone around a loop and
+    any return came first.
     """
     if thread.frame is None:
         return False
@@ -136,13 +137,13 @@ def _bypassed(thread: Thread, barrier_line: int, region_line: int) -> bool:
 
 
 def _line(strand: Strand) -> int:
-    """Return the kernel's own line at which a waiting thread stands (the call, where the barrier is in a device function)."""
+    """Return the kernel's own line at which a waiting thread stands."""
     frame = strand.thread.frame
     return frame.f_lineno if frame is not None else 0
 
 
 def _where(waiting: list[Strand], bypassed: list[Strand]) -> Strand:
-    """Pick the barrier to name: the first one of the lowest warp that is split, else that of the lowest warp."""
+    """Pick the barrier to name: the first one of the lowest warp that is split, else the lowest warp's."""
     for warp in sorted({s.thread.warp for s in waiting}):
         members = [s for s in waiting if s.thread.warp == warp]
         split = len({s.thread.barrier for s in members}) > 1 or any(s.thread.warp == warp for s in bypassed)
@@ -154,8 +155,9 @@ def _where(waiting: list[Strand], bypassed: list[Strand]) -> Strand:
 def check_barrier(kernel: str, waiting: list[Strand], ended: list[Strand], region_line: int) -> int:
     """Raise BarrierDivergence unless all live threads wait at one barrier; return the kernel's line of it.
 
-    ended: threads that have ended since the last barrier, which was at `region_line`. One that ended is missing only if lanes of its warp
-    wait and it did not return before them; a warp that has ended as a whole is not waited for.
+    ended: threads that have ended since the last barrier, which was at `region_line`. One that ended is
+    missing only if lanes of its warp wait and it did not return before them; a warp that has ended as a
+    whole is not waited for.
     """
     warps = {s.thread.warp for s in waiting}
     first = min(_line(s) for s in waiting)
@@ -179,6 +181,9 @@ def while_lines(file: str) -> frozenset[int] | None:
         tree = ast.parse("".join(linecache.getlines(file)))
     except SyntaxError:
         return None
-    lines = (node.body[0] if isinstance(node.test, ast.Constant) else node.test
-             for node in ast.walk(tree) if isinstance(node, ast.While))
+    lines = (
+        node.body[0] if isinstance(node.test, ast.Constant) else node.test
+        for node in ast.walk(tree)
+        if isinstance(node, ast.While)
+    )
     return frozenset(n.lineno for n in lines) if tree.body else None

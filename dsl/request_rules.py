@@ -1,8 +1,9 @@
 """The rules of one warp access, written with sets: trace records, sectors and shared-memory wavefronts.
 
-What it models: the same as gpusim/coalescer.py, gpusim/atomics.py and gpusim/shared.py, which are fast; this is what they are
-compared with. Facts 1, 8, 17 and 18 of the H200 notes. What it leaves out: time and arbitration.
-Checked by `l1tex__t_requests_*`, `l1tex__t_sectors_*` and `l1tex__data_pipe_lsu_wavefronts_mem_shared_op_*`.
+What it models: the same as gpusim/coalescer.py, gpusim/atomics.py and gpusim/shared.py, which are fast;
+this is what they are compared with. Facts 1, 8, 17 and 18 of the H200 notes. What it leaves out: time and
+arbitration. Checked by `l1tex__t_requests_*`, `l1tex__t_sectors_*` and
+`l1tex__data_pipe_lsu_wavefronts_mem_shared_op_*`.
 
 `lanes` maps a lane to the byte address of its element; lanes that are off are not in it.
 """
@@ -24,7 +25,9 @@ def _pieces(address: int, size: int) -> list[tuple[int, int]]:
     return [(sector // per_line, sector % per_line) for sector in range(first, last + 1)]
 
 
-def records(lanes: Mapping[int, int] | list[tuple[int, int]], size: int, kind: trace.Kind, site: int) -> list[int]:
+def records(
+    lanes: Mapping[int, int] | list[tuple[int, int]], size: int, kind: trace.Kind, site: int
+) -> list[int]:
     """Return the trace records of a load or store, lines ordered by the lowest lane that touches them.
 
     A list of (lane, address) may name a lane twice: an 8-byte local element is two words 128 bytes apart.
@@ -39,13 +42,18 @@ def records(lanes: Mapping[int, int] | list[tuple[int, int]], size: int, kind: t
 def local_words(lanes: Mapping[int, int], size: int, base: int = 0) -> list[tuple[int, int]]:
     """Return the (lane, address) of each word that lanes touch in local memory, from offsets in their frames.
 
-    Word w of the 32 lanes of a warp is 128 consecutive bytes from base + 128 w; an 8-byte element is two words.
+    Word w of the 32 lanes of a warp is 128 consecutive bytes from base + 128 w; an 8-byte element is two
+    words.
     """
-    return [(lane, base + o // 4 * 128 + lane * 4 + o % 4) for lane, first in lanes.items() for o in range(first, first + size, 4)]
+    return [
+        (lane, base + o // 4 * 128 + lane * 4 + o % 4)
+        for lane, first in lanes.items()
+        for o in range(first, first + size, 4)
+    ]
 
 
 def atomic_records(lanes: Mapping[int, int], size: int, kind: trace.Kind, site: int) -> list[int]:
-    """Return the trace records of a RED or ATOM: the k-th of a line holds the sectors in which k lanes share an address."""
+    """Return the records of a RED or ATOM: a line's k-th holds the sectors with an address of k lanes."""
     sharing: dict[int, dict[int, int]] = {}
     for lane in sorted(lanes):
         addresses = sharing.setdefault(lanes[lane] // trace.LINE_BYTES, defaultdict(int))
@@ -53,7 +61,9 @@ def atomic_records(lanes: Mapping[int, int], size: int, kind: trace.Kind, site: 
     out: list[int] = []
     for line, addresses in sharing.items():
         for k in range(1, max(addresses.values()) + 1):
-            sectors = {sector for address, n in addresses.items() if n >= k for _, sector in _pieces(address, size)}
+            sectors = {
+                sector for address, n in addresses.items() if n >= k for _, sector in _pieces(address, size)
+            }
             out.append(trace.pack(line, sum(1 << s for s in sectors), kind, site, first=not out))
     return out
 
@@ -84,8 +94,8 @@ def _part(lanes: Mapping[int, int], first: int, count: int) -> dict[int, int]:
 def wavefronts(lanes: Mapping[int, int], size: int, is_load: bool) -> int:
     """Return the wavefronts of one shared access of `size` bytes a lane (1 to 16).
 
-    Up to 4 bytes: the whole warp at once. 8 bytes: two halves; 16: four quarters. Two neighbouring halves (quarters) of a load go as one
-    where lanes l and l^1, or l and l^2, of them read the same element.
+    Up to 4 bytes: the whole warp at once. 8 bytes: two halves; 16: four quarters. Two neighbouring halves
+    (quarters) of a load go as one where lanes l and l^1, or l and l^2, of them read the same element.
     """
     group = 32 * WORD_BYTES // max(size, WORD_BYTES)
     if group == 32:
@@ -96,11 +106,13 @@ def wavefronts(lanes: Mapping[int, int], size: int, is_load: bool) -> int:
         if is_load and (_agree(pair, 1) or _agree(pair, 2)):
             total += _passes(pair, size)
         else:
-            total += _passes(_part(pair, first, group), size) + _passes(_part(pair, first + group, group), size)
+            total += _passes(_part(pair, first, group), size) + _passes(
+                _part(pair, first + group, group), size
+            )
     return total
 
 
 def ideal_wavefronts(lanes: Mapping[int, int], size: int) -> int:
-    """Return the wavefronts of the same lanes with consecutive addresses: halves or quarters with a lane that is on."""
+    """Return the wavefronts of the same lanes side by side: halves or quarters with an active lane."""
     group = 32 * WORD_BYTES // max(size, WORD_BYTES)
     return len({lane // group for lane in lanes})

@@ -1,26 +1,28 @@
-"""One warp of the interpreter: its registers, its masks, and the arithmetic it does; no memory and no barriers.
+"""One warp of the interpreter: its registers, its masks, its arithmetic; no memory and no barriers.
 
-What it models: 32 lanes that run the basic blocks of WarpIR under masks, lowest pending block first, which is reconvergence
-at the immediate post-dominator. What it leaves out: memory (dsl/interpreter.py) and counts. Which ncu metric checks it:
-none directly; executed lanes become `smsp__sass_thread_inst_executed_op_*`.
+What it models: 32 lanes that run the basic blocks of WarpIR under masks, lowest pending block first, which
+is reconvergence at the immediate post-dominator. What it leaves out: memory (dsl/interpreter.py) and
+counts. Which ncu metric checks it: none directly; executed lanes become
+`smsp__sass_thread_inst_executed_op_*`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from dsl import ir, lane_ops
 from dsl.floats import Array
-from dsl.messages import Dim3, unlinear
+from dsl.messages import Dim3
 
 LANES = 32
 
 
 def _poison(type_: str) -> Array:
-    """Return what a register holds before its first write: NaN or -1, so that reading it shows; predicates are false."""
+    """Return what a register holds before its first write: NaN or -1, so that it shows; predicates false."""
     if type_ == "pred":
         return np.zeros(LANES, bool)
     dtype = lane_ops.DTYPES[type_]
@@ -40,7 +42,7 @@ def register_types(fn: ir.Function) -> dict[int, str]:
 
 @dataclass
 class Warp:
-    """Hold one warp: `pending` maps an IR block to the lanes that wait to run it; live lanes are those in it or running now."""
+    """Hold one warp: `pending` maps an IR block to the lanes that wait to run it."""
 
     number: int
     tids: dict[str, Array]
@@ -81,21 +83,29 @@ class Warp:
         return sum(int(mask.sum()) for mask in self.pending.values())
 
 
+def _thread_indices(linear: Array, block: Dim3) -> dict[str, Array]:
+    """Return threadIdx and the lane of threads given by their linear numbers."""
+    x, y = linear % block[0], linear // block[0] % block[1]
+    return {"tid.x": x, "tid.y": y, "tid.z": linear // (block[0] * block[1]), "laneid": linear % LANES}
+
+
 def make_warps(fn: ir.Function, block: Dim3) -> Iterator[Warp]:
     """Yield the warps of one block of threads, all lanes at the entry; the last may have fewer than 32."""
     threads = block[0] * block[1] * block[2]
     types = register_types(fn)
     for number in range(-(-threads // LANES)):
         linear = np.arange(number * LANES, (number + 1) * LANES)
-        x, y, z = unlinear(linear, block)  # type: ignore[arg-type]
-        tids = {"tid.x": x, "tid.y": y, "tid.z": z, "laneid": linear % LANES}
         frame = np.full((LANES, -(-fn.local_bytes // 4) * 4), 0xFF, np.uint8)
-        yield Warp(number, tids, {0: linear < threads}, {i: _poison(t) for i, t in types.items()}, frame)  # type: ignore[dict-item, arg-type]
+        registers = {i: _poison(t) for i, t in types.items()}
+        yield Warp(number, _thread_indices(linear, block), {0: linear < threads}, registers, frame)
 
 
 def _alu(warp: Warp, instr: ir.Alu, mask: Array) -> None:
     first = [warp.read(instr.srcs[0], instr.type)]
-    rest = [_shift_amount(warp, s, instr.type) if instr.op in ("shl", "shr") else warp.read(s, instr.type) for s in instr.srcs[1:]]
+    rest = [
+        _shift_amount(warp, s, instr.type) if instr.op in ("shl", "shr") else warp.read(s, instr.type)
+        for s in instr.srcs[1:]
+    ]
     result = lane_ops.operation(instr.op, instr.type)(*first, *rest)
     warp.write(instr.dst, np.asarray(result).astype(lane_ops.DTYPES[instr.type], copy=False), mask)
 
@@ -106,8 +116,14 @@ def _shift_amount(warp: Warp, operand: ir.Operand, type_: str) -> Array:
 
 
 def _cvt(warp: Warp, instr: ir.Cvt, mask: Array) -> None:
-    source = warp.read(instr.src, instr.from_type) if instr.from_type in ir.REGISTER_TYPES else _narrow_source(warp, instr)
-    warp.write(instr.dst, widen(lane_ops.convert(source, instr.to_type, instr.from_type), instr.dst.type), mask)
+    source = (
+        warp.read(instr.src, instr.from_type)
+        if instr.from_type in ir.REGISTER_TYPES
+        else _narrow_source(warp, instr)
+    )
+    warp.write(
+        instr.dst, widen(lane_ops.convert(source, instr.to_type, instr.from_type), instr.dst.type), mask
+    )
 
 
 def _narrow_source(warp: Warp, instr: ir.Cvt) -> Array:
@@ -135,12 +151,22 @@ def _selp(warp: Warp, instr: ir.Selp, mask: Array) -> None:
     warp.write(instr.dst, np.where(warp.read(instr.cond, "pred"), a, b), mask)
 
 
-COMPUTE = {ir.Alu: _alu, ir.Cvt: _cvt, ir.Bitcast: _bitcast, ir.Setp: _setp, ir.Selp: _selp}
+COMPUTE: dict[type, Callable[[Warp, Any, Array], None]] = {
+    ir.Alu: _alu,
+    ir.Cvt: _cvt,
+    ir.Bitcast: _bitcast,
+    ir.Setp: _setp,
+    ir.Selp: _selp,
+}
 """How to run each instruction that reads and writes registers only: f(warp, instr, mask)."""
 
 
 def special_registers(warp: Warp, ctaid: Dim3, grid: Dim3, block: Dim3) -> Mapping[str, Array | int]:
     """Return the special registers of a warp by name."""
     axes = "xyz"
-    uniform = {f"{name}.{a}": size[i] for name, size in (("ctaid", ctaid), ("nctaid", grid), ("ntid", block)) for i, a in enumerate(axes)}
+    uniform = {
+        f"{name}.{a}": size[i]
+        for name, size in (("ctaid", ctaid), ("nctaid", grid), ("ntid", block))
+        for i, a in enumerate(axes)
+    }
     return {**uniform, **warp.tids}

@@ -26,15 +26,18 @@ def random_bits32(n: int) -> np.ndarray:
 
 
 def round32(exact: Fraction) -> np.float32:
-    """Round a fraction to float32 (nearest, ties to even) by comparing it with the neighbours of a first guess."""
+    """Round a fraction to float32 (nearest, ties to even) by comparing it with the neighbours of a first
+    guess."""
     if abs(exact) >= Fraction(2) ** 128 - Fraction(2) ** 103:
         return F32(np.inf if exact > 0 else -np.inf)
     guess = F32(float(exact))
     if not np.isfinite(guess):
         guess = np.copysign(np.finfo(F32).max, guess)
     near = {np.nextafter(guess, F32(-np.inf)), guess, np.nextafter(guess, F32(np.inf))}
+
     def key(v: np.float32) -> tuple[Fraction, int]:
         return abs(Fraction(float(v)) - exact), int(v.view(np.uint32) & 1)
+
     return min((v for v in near if np.isfinite(v)), key=key)
 
 
@@ -62,8 +65,11 @@ def test_fma32_differs_from_two_roundings_and_from_a_float64_sum() -> None:
 
 def test_fma32_keeps_infinity_nan_and_signed_zero() -> None:
     inf, nan = F32(np.inf), F32(np.nan)
-    got = floats.fma32(np.array([inf, inf, nan, F32(3e38), F32(-0.0)]), np.array([F32(1), F32(0), F32(1), F32(2), F32(1)]),
-                       np.array([F32(1), F32(1), F32(1), F32(0), F32(-0.0)]))
+    got = floats.fma32(
+        np.array([inf, inf, nan, F32(3e38), F32(-0.0)]),
+        np.array([F32(1), F32(0), F32(1), F32(2), F32(1)]),
+        np.array([F32(1), F32(1), F32(1), F32(0), F32(-0.0)]),
+    )
     assert got[0] == inf and np.isnan(got[1]) and np.isnan(got[2]) and got[3] == inf
     assert got[4] == 0 and np.signbit(got[4])
 
@@ -93,29 +99,37 @@ def test_fma32_sat_clamps_and_turns_nan_to_zero() -> None:
     assert not np.signbit(floats.fma32_sat(np.array([F32(-0.0)]), one[:1], np.array([F32(-0.0)])))[0]
 
 
-@pytest.mark.parametrize(("a", "b", "c", "expected"), [
-    (1 + 2**-30, 1 + 2**-30, -(1 + 2**-29), 2**-60),
-    (1e300, 1e300, -np.inf, -np.inf),
-    (1e300, 1e300, 0.0, np.inf),
-    (-1e300, 1e300, 1e308, -np.inf),
-    (2.0**512, 2.0**512, -(2.0**1023), 2.0**1023),
-    (-(2.0**-1000), 2.0**-1000, 0.0, -0.0),
-    (2.0**-600, -(2.0**-600), 0.0, -0.0),
-    (0.0, -1.0, 0.0, 0.0),
-    (0.0, -1.0, -0.0, -0.0),
-    (3.0, 2.0, -6.0, 0.0),
-])
+@pytest.mark.parametrize(
+    ("a", "b", "c", "expected"),
+    [
+        (1 + 2**-30, 1 + 2**-30, -(1 + 2**-29), 2**-60),
+        (1e300, 1e300, -np.inf, -np.inf),
+        (1e300, 1e300, 0.0, np.inf),
+        (-1e300, 1e300, 1e308, -np.inf),
+        (2.0**512, 2.0**512, -(2.0**1023), 2.0**1023),
+        (-(2.0**-1000), 2.0**-1000, 0.0, -0.0),
+        (2.0**-600, -(2.0**-600), 0.0, -0.0),
+        (0.0, -1.0, 0.0, 0.0),
+        (0.0, -1.0, -0.0, -0.0),
+        (3.0, 2.0, -6.0, 0.0),
+    ],
+)
 def test_fma64_rounds_once(a: float, b: float, c: float, expected: float) -> None:
     got = floats.fma64(np.array([a]), np.array([b]), np.array([c]))[0]
     assert got == expected and np.signbit(got) == np.signbit(expected)
 
 
 def test_fma64_of_nan_and_zero_times_infinity_is_nan() -> None:
-    assert np.isnan(floats.fma64(np.array([np.inf, np.nan, 1.0]), np.array([0.0, 1.0, 1.0]), np.array([1.0, 1.0, np.nan]))).all()
+    assert np.isnan(
+        floats.fma64(np.array([np.inf, np.nan, 1.0]), np.array([0.0, 1.0, 1.0]), np.array([1.0, 1.0, np.nan]))
+    ).all()
 
 
 def test_max_and_min_return_the_other_operand_of_a_nan_and_the_second_of_equal_zeros() -> None:
-    a, b = np.array([F32(np.nan), F32(2), F32(-0.0), F32(0.0), F32(5)]), np.array([F32(1), F32(np.nan), F32(0.0), F32(-0.0), F32(3)])
+    a, b = (
+        np.array([F32(np.nan), F32(2), F32(-0.0), F32(0.0), F32(5)]),
+        np.array([F32(1), F32(np.nan), F32(0.0), F32(-0.0), F32(3)]),
+    )
     assert floats.maximum(a, b).tolist() == [1, 2, 0, 0, 5]
     assert np.signbit(floats.maximum(a, b)).tolist() == [False, False, False, True, False]
     assert floats.minimum(a, b).tolist() == [1, 2, 0, 0, 3]
@@ -150,7 +164,11 @@ def test_to_int_truncates_saturates_and_takes_nan_as_zero() -> None:
     x = np.array([2.9, -2.9, 3e9, -3e9, np.nan, np.inf, 2147483520.0], F32)
     assert floats.to_int(x, np.int32).tolist() == [2, -2, 2147483647, -2147483648, 0, 2147483647, 2147483520]
     assert floats.to_int(np.array([-1.0, 300.0]), np.uint8).tolist() == [0, 255]
-    assert floats.to_int(np.array([9.3e18, -9.3e18, 2.0**62]), np.int64).tolist() == [2**63 - 1, -(2**63), 2**62]
+    assert floats.to_int(np.array([9.3e18, -9.3e18, 2.0**62]), np.int64).tolist() == [
+        2**63 - 1,
+        -(2**63),
+        2**62,
+    ]
     assert floats.to_int(np.array([2.0**63, 2.0**64, -1.0]), np.uint64).tolist() == [2**63, 2**64 - 1, 0]
 
 

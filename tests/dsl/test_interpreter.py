@@ -17,7 +17,8 @@ Imm, Reg = ir.Imm, ir.Reg
 
 
 class Builder:
-    """Build a function block by block; every register gets a fresh index and every instruction its own line."""
+    """Build a function block by block; every register gets a fresh index and every instruction its own
+    line."""
 
     def __init__(self, **fields: Any) -> None:
         self.blocks: list[ir.Block] = []
@@ -73,7 +74,9 @@ class Builder:
 
     def at(self, array: str, index: ir.Operand, size: int = 4) -> Reg:
         """Return base + size * index for a global array."""
-        return self.alu("add", "s64", self.param(array + ".base", "u64"), self.alu("mul", "s64", index, Imm(size)))
+        return self.alu(
+            "add", "s64", self.param(array + ".base", "u64"), self.alu("mul", "s64", index, Imm(size))
+        )
 
     def load(self, space: str, type_: str, addr: ir.Operand, array: str = "a") -> Reg:
         dst = self.reg(type_)
@@ -105,7 +108,9 @@ class Device:
 
 
 def global_index(b: Builder) -> Reg:
-    return b.wide(b.alu("add", "s32", b.alu("mul", "s32", b.sreg("ctaid.x"), b.sreg("ntid.x")), b.sreg("tid.x")))
+    return b.wide(
+        b.alu("add", "s32", b.alu("mul", "s32", b.sreg("ctaid.x"), b.sreg("ntid.x")), b.sreg("tid.x"))
+    )
 
 
 def vec_add() -> ir.Function:
@@ -142,7 +147,12 @@ def test_vec_add_adds_and_counts_its_ragged_tail() -> None:
     assert got.counters.arithmetic.fadd == 100 and got.counters.arithmetic.ffma == 0
     assert kinds(got.trace[1]) == ["WARP", "LOAD", "LOAD", "STORE"] * 2
     last = trace.unpack(got.trace[1])[-1]
-    assert (last["line"], last["mask"], last["site"], last["first"]) == ((device.params["c.base"] + 384) // 128, 1, 2, True)
+    assert (last["line"], last["mask"], last["site"], last["first"]) == (
+        (device.params["c.base"] + 384) // 128,
+        1,
+        2,
+        True,
+    )
 
 
 def test_only_the_blocks_asked_for_run() -> None:
@@ -210,7 +220,10 @@ def test_a_loop_runs_while_any_lane_is_live_and_reconverges() -> None:
 def test_a_loop_without_end_stops_after_max_steps_and_one_that_fits_does_not() -> None:
     device = Device(o=np.zeros(32, np.int32))
     device.run(count_down(), 1, 32, max_steps=32)
-    with pytest.raises(EndlessLoop, match=r"kernel kernel, block \(0, 0, 0\), warp 0, k\.py:\d+: no end after 100 steps.*--max-steps"):
+    with pytest.raises(
+        EndlessLoop,
+        match=r"kernel kernel, block \(0, 0, 0\), warp 0, k\.py:\d+: no end after 100 steps.*--max-steps",
+    ):
         device.run(count_down(step=0), 1, 32, max_steps=100)
 
 
@@ -224,7 +237,9 @@ def reversal(threads: int) -> ir.Function:
     b.end(ir.Bar, 1)
     b.block()
     back = b.alu("sub", "s64", Imm(threads - 1), i)
-    b.store("global", "f32", b.load("shared", "f32", b.alu("mul", "s64", back, Imm(4)), "s"), b.at("o", i), "o")
+    b.store(
+        "global", "f32", b.load("shared", "f32", b.alu("mul", "s64", back, Imm(4)), "s"), b.at("o", i), "o"
+    )
     b.end(ir.Ret)
     return b.done()
 
@@ -235,12 +250,28 @@ def test_warps_meet_at_a_barrier_and_the_trace_shows_it() -> None:
     got = device.run(reversal(64), 1, 64)
     assert (device.arrays["o"] == a[::-1]).all()
     records = trace.unpack(got.trace[0])
-    assert kinds(got.trace[0]) == ["WARP", "LOAD", "WARP", "LOAD", "BARRIER", "WARP", "STORE", "WARP", "STORE"]
+    assert kinds(got.trace[0]) == [
+        "WARP",
+        "LOAD",
+        "WARP",
+        "LOAD",
+        "BARRIER",
+        "WARP",
+        "STORE",
+        "WARP",
+        "STORE",
+    ]
     assert records["line"][[0, 2, 4, 5, 7]].tolist() == [0, 1, 1, 0, 1]
     # Shared accesses have sites 1 and 2 though they leave no record.
     assert records["site"][[1, 6]].tolist() == [0, 3]
     assert got.counters.barriers == 2
-    assert got.counters.shared_store.__dict__ == {"lanes": 64, "bytes": 256, "requests": 2, "wavefronts": 2, "ideal_wavefronts": 2}
+    assert got.counters.shared_store.__dict__ == {
+        "lanes": 64,
+        "bytes": 256,
+        "requests": 2,
+        "wavefronts": 2,
+        "ideal_wavefronts": 2,
+    }
     assert got.counters.shared_load.wavefronts == 2
 
 
@@ -272,7 +303,10 @@ def barrier_for(limit: int, exits: bool) -> ir.Function:
 
 
 def test_a_barrier_that_half_a_warp_skips_is_an_error_with_both_counts() -> None:
-    with pytest.raises(BarrierDivergence, match=r"block \(1, 0, 0\), k\.py:\d+: barrier divergence, 16 threads arrived and 16 are missing"):
+    with pytest.raises(
+        BarrierDivergence,
+        match=r"block \(1, 0, 0\), k\.py:\d+: barrier divergence, 16 threads arrived and 16 are missing",
+    ):
         Device(o=np.zeros(32, np.int64)).run(barrier_for(16, exits=False), 2, 32, blocks=[1])
 
 
@@ -299,7 +333,9 @@ def test_warps_at_two_different_barriers_diverge() -> None:
         Device().run(b.done(), 1, 96)
 
 
-def atomic(index: Callable[[Builder, Reg], Reg], dst: bool = False, op: str = "add", type_: str = "s32") -> ir.Function:
+def atomic(
+    index: Callable[[Builder, Reg], Reg], dst: bool = False, op: str = "add", type_: str = "s32"
+) -> ir.Function:
     """Add 1 to h[index(t)] in every thread."""
     b = Builder()
     b.block()
@@ -364,7 +400,11 @@ def indexed_store(shift: int) -> ir.Function:
 
 
 def test_the_lowest_thread_outside_an_array_is_named() -> None:
-    with pytest.raises(OutOfBounds, match=r"kernel kernel, block \(0, 0, 0\), thread \(16, 0, 0\), k\.py:\d+: index 16 in dimension 0 of 'o' .* extent is 16"):
+    with pytest.raises(
+        OutOfBounds,
+        match=r"kernel kernel, block \(0, 0, 0\), thread \(16, 0, 0\), k\.py:\d+: "
+        r"index 16 in dimension 0 of 'o' .* extent is 16",
+    ):
         Device(o=np.zeros(16, np.int32)).run(indexed_store(0), 1, 32)
 
 
@@ -388,7 +428,9 @@ def test_an_unchecked_address_outside_memory_is_an_error() -> None:
     b.block()
     b.store("shared", "f32", Imm(0.0), b.wide(b.sreg("tid.x")), "s")
     b.end(ir.Ret)
-    with pytest.raises(OutOfBounds, match=r"thread \(61, 0, 0\).*address 61 of 's' is outside shared memory \(64 bytes\)"):
+    with pytest.raises(
+        OutOfBounds, match=r"thread \(61, 0, 0\).*address 61 of 's' is outside shared memory \(64 bytes\)"
+    ):
         Device().run(b.done(), 1, 64, shared_bytes=64)
 
 
@@ -427,7 +469,12 @@ def test_local_memory_is_interleaved_by_words_of_a_warp(type_: str, lines: list[
     first = LOCAL_BASE // 128
     assert stores["line"].tolist() == [first + line + words * warp for warp in (0, 1) for line in lines]
     assert (stores["mask"] == 15).all()
-    assert got.counters.local_store.__dict__ == {"lanes": 64, "bytes": 64 * ir.BYTES[type_], "requests": 2, "sectors": 8 * len(lines)}
+    assert got.counters.local_store.__dict__ == {
+        "lanes": 64,
+        "bytes": 64 * ir.BYTES[type_],
+        "requests": 2,
+        "sectors": 8 * len(lines),
+    }
     assert got.counters.local_load == got.counters.local_store
 
 
@@ -449,19 +496,49 @@ def value_of(op: str, type_: str, *args: float) -> Any:
     return device.arrays["o"][0]
 
 
-@pytest.mark.parametrize(("op", "type_", "args", "expected"), [
-    ("add", "s32", (2**31 - 1, 1), -(2**31)), ("mul", "u32", (2**31, 2), 0), ("sub", "u32", (0, 1), 2**32 - 1),
-    ("div", "s32", (-7, 2), -3), ("rem", "s32", (-7, 2), -1), ("floordiv", "s32", (-7, 2), -4), ("floormod", "s32", (-7, 2), 1),
-    ("div", "s32", (7, 0), 0), ("rem", "s32", (7, 0), 0), ("floordiv", "s64", (7, 0), 0), ("floormod", "s64", (7, 0), 0),
-    ("div", "s32", (-(2**31), -1), -(2**31)), ("floordiv", "s32", (-(2**31), -1), -(2**31)), ("rem", "s64", (-(2**63), -1), 0),
-    ("shl", "s32", (1, 31), -(2**31)), ("shl", "s32", (1, 32), 0), ("shr", "s32", (-8, 1), -4), ("shr", "s32", (-8, 40), -1),
-    ("shr", "u32", (2**31, 31), 1), ("shr", "u32", (2**31, 32), 0), ("shl", "s64", (1, -1), 0), ("not", "s32", (0,), -1),
-    ("neg", "s32", (-(2**31),), -(2**31)), ("abs", "s64", (-5,), 5), ("max", "u32", (-1, 1), 2**32 - 1), ("min", "s32", (-1, 1), -1),
-    ("div", "f32", (1, 3), np.float32(1) / np.float32(3)), ("max", "f32", (float("nan"), 2), 2.0), ("min", "f32", (2, float("nan")), 2.0),
-    ("fma", "f32", (1 + 2**-12, 1 + 2**-12, -(1 + 2**-11)), 2**-24), ("fma", "f64", (1 + 2**-30, 1 + 2**-30, -(1 + 2**-29)), 2**-60),
-    ("rint", "f32", (2.5,), 2.0), ("copysign", "f32", (3, -0.0), -3.0), ("exp", "f32", (0,), 1.0), ("div", "f32", (1, 0), np.inf),
-])
-def test_operations_give_the_documented_values(op: str, type_: str, args: tuple[float, ...], expected: float) -> None:
+@pytest.mark.parametrize(
+    ("op", "type_", "args", "expected"),
+    [
+        ("add", "s32", (2**31 - 1, 1), -(2**31)),
+        ("mul", "u32", (2**31, 2), 0),
+        ("sub", "u32", (0, 1), 2**32 - 1),
+        ("div", "s32", (-7, 2), -3),
+        ("rem", "s32", (-7, 2), -1),
+        ("floordiv", "s32", (-7, 2), -4),
+        ("floormod", "s32", (-7, 2), 1),
+        ("div", "s32", (7, 0), 0),
+        ("rem", "s32", (7, 0), 0),
+        ("floordiv", "s64", (7, 0), 0),
+        ("floormod", "s64", (7, 0), 0),
+        ("div", "s32", (-(2**31), -1), -(2**31)),
+        ("floordiv", "s32", (-(2**31), -1), -(2**31)),
+        ("rem", "s64", (-(2**63), -1), 0),
+        ("shl", "s32", (1, 31), -(2**31)),
+        ("shl", "s32", (1, 32), 0),
+        ("shr", "s32", (-8, 1), -4),
+        ("shr", "s32", (-8, 40), -1),
+        ("shr", "u32", (2**31, 31), 1),
+        ("shr", "u32", (2**31, 32), 0),
+        ("shl", "s64", (1, -1), 0),
+        ("not", "s32", (0,), -1),
+        ("neg", "s32", (-(2**31),), -(2**31)),
+        ("abs", "s64", (-5,), 5),
+        ("max", "u32", (-1, 1), 2**32 - 1),
+        ("min", "s32", (-1, 1), -1),
+        ("div", "f32", (1, 3), np.float32(1) / np.float32(3)),
+        ("max", "f32", (float("nan"), 2), 2.0),
+        ("min", "f32", (2, float("nan")), 2.0),
+        ("fma", "f32", (1 + 2**-12, 1 + 2**-12, -(1 + 2**-11)), 2**-24),
+        ("fma", "f64", (1 + 2**-30, 1 + 2**-30, -(1 + 2**-29)), 2**-60),
+        ("rint", "f32", (2.5,), 2.0),
+        ("copysign", "f32", (3, -0.0), -3.0),
+        ("exp", "f32", (0,), 1.0),
+        ("div", "f32", (1, 0), np.inf),
+    ],
+)
+def test_operations_give_the_documented_values(
+    op: str, type_: str, args: tuple[float, ...], expected: float
+) -> None:
     assert value_of(op, type_, *args) == expected
 
 
@@ -475,12 +552,22 @@ def test_colliding_shared_atomics_cost_no_more_wavefronts_and_no_trace() -> None
     device = Device(o=np.zeros(32, np.int32))
     got = device.run(b.done(), 1, 32)
     assert device.arrays["o"].tolist() == [64] * 32
-    assert got.counters.shared_atom.__dict__ == {"lanes": 32, "bytes": 128, "requests": 1, "wavefronts": 1, "ideal_wavefronts": 1}
+    assert got.counters.shared_atom.__dict__ == {
+        "lanes": 32,
+        "bytes": 128,
+        "requests": 1,
+        "wavefronts": 1,
+        "ideal_wavefronts": 1,
+    }
     assert kinds(got.trace[0]) == ["WARP", "STORE"]
 
 
-@pytest.mark.parametrize(("type_", "register", "stored"), [("u8", "u32", 255), ("s8", "s32", -1), ("pred", "pred", 1)])
-def test_narrow_elements_widen_into_the_register_and_narrow_on_the_way_back(type_: str, register: str, stored: int) -> None:
+@pytest.mark.parametrize(
+    ("type_", "register", "stored"), [("u8", "u32", 255), ("s8", "s32", -1), ("pred", "pred", 1)]
+)
+def test_narrow_elements_widen_into_the_register_and_narrow_on_the_way_back(
+    type_: str, register: str, stored: int
+) -> None:
     b = Builder()
     b.block()
     t = b.wide(b.sreg("tid.x"))
@@ -491,12 +578,16 @@ def test_narrow_elements_widen_into_the_register_and_narrow_on_the_way_back(type
     b.add(ir.Cvt, out, "s32", value, register)
     b.store("global", "s32", out, b.at("w", t), "w")
     b.end(ir.Ret)
-    device = Device(a=np.full(4, 1 if type_ == "pred" else 255, np.uint8), o=np.zeros(4, np.uint8), w=np.zeros(4, np.int32))
+    device = Device(
+        a=np.full(4, 1 if type_ == "pred" else 255, np.uint8),
+        o=np.zeros(4, np.uint8),
+        w=np.zeros(4, np.int32),
+    )
     device.run(b.done(), 1, 4)
     assert device.arrays["w"].tolist() == [stored] * 4 and (device.arrays["o"] == device.arrays["a"]).all()
 
 
-def test_an_operand_of_another_type_and_the_same_width_is_reinterpreted_and_one_of_another_width_is_malformed() -> None:
+def test_an_operand_of_the_same_width_is_reinterpreted_and_one_of_another_width_is_malformed() -> None:
     b = Builder()
     b.block()
     one = b.alu("mov", "f32", Imm(1.0))
@@ -514,16 +605,33 @@ def test_an_operand_of_another_type_and_the_same_width_is_reinterpreted_and_one_
 
 
 ADDRESSES = {
-    "lane": lambda lane: lane, "lane x 2": lambda lane: 2 * lane, "lane x 4": lambda lane: 4 * lane, "lane x 8": lambda lane: 8 * lane,
-    "lane x 16": lambda lane: 16 * lane, "lane / 2": lambda lane: lane // 2, "lane / 8": lambda lane: lane // 8,
-    "lane / 16": lambda lane: lane // 16, "all the same": lambda lane: 0, "lane % 2": lambda lane: lane % 2, "lane % 8": lambda lane: lane % 8,
+    "lane": lambda lane: lane,
+    "lane x 2": lambda lane: 2 * lane,
+    "lane x 4": lambda lane: 4 * lane,
+    "lane x 8": lambda lane: 8 * lane,
+    "lane x 16": lambda lane: 16 * lane,
+    "lane / 2": lambda lane: lane // 2,
+    "lane / 8": lambda lane: lane // 8,
+    "lane / 16": lambda lane: lane // 16,
+    "all the same": lambda lane: 0,
+    "lane % 2": lambda lane: lane % 2,
+    "lane % 8": lambda lane: lane % 8,
     "(lane / 8) x 32": lambda lane: lane // 8 * 32,
 }
 SAME = (1, 1, 2, 1, 2, 4)
 FACT_17 = {
-    "lane": (1, 2, 4, 1, 2, 4), "lane x 2": (2, 4, 8, 2, 4, 8), "lane x 4": (4, 8, 16, 4, 8, 16), "lane x 8": (8, 16, 32, 8, 16, 32),
-    "lane x 16": (16, 32, 32, 16, 32, 32), "lane / 2": SAME, "lane / 8": SAME, "lane / 16": SAME, "all the same": SAME, "lane % 2": SAME,
-    "lane % 8": (1, 2, 4, 1, 2, 4), "(lane / 8) x 32": (4, 4, 4, 4, 4, 4),
+    "lane": (1, 2, 4, 1, 2, 4),
+    "lane x 2": (2, 4, 8, 2, 4, 8),
+    "lane x 4": (4, 8, 16, 4, 8, 16),
+    "lane x 8": (8, 16, 32, 8, 16, 32),
+    "lane x 16": (16, 32, 32, 16, 32, 32),
+    "lane / 2": SAME,
+    "lane / 8": SAME,
+    "lane / 16": SAME,
+    "all the same": SAME,
+    "lane % 2": SAME,
+    "lane % 8": (1, 2, 4, 1, 2, 4),
+    "(lane / 8) x 32": (4, 4, 4, 4, 4, 4),
 }
 
 
@@ -532,13 +640,16 @@ def test_wavefronts_are_what_an_h200_counted(pattern: str) -> None:
     """Fact 17, in the order LDS.32, LDS.64, LDS.128, STS.32, STS.64, STS.128."""
     got = tuple(
         request_rules.wavefronts({lane: size * ADDRESSES[pattern](lane) for lane in range(32)}, size, is_load)
-        for is_load in (True, False) for size in (4, 8, 16)
+        for is_load in (True, False)
+        for size in (4, 8, 16)
     )
     assert got == FACT_17[pattern]
 
 
 def test_the_fast_rules_of_gpusim_equal_the_rules_written_with_sets() -> None:
-    atomics, coalescer, shared = (pytest.importorskip(f"gpusim.{m}") for m in ("atomics", "coalescer", "shared"))
+    atomics, coalescer, shared = (
+        pytest.importorskip(f"gpusim.{m}") for m in ("atomics", "coalescer", "shared")
+    )
     rng = np.random.default_rng(3)
     for _ in range(400):
         size = int(rng.choice([4, 8]))
@@ -547,11 +658,18 @@ def test_the_fast_rules_of_gpusim_equal_the_rules_written_with_sets() -> None:
         mask = int(rng.integers(0, 1 << 32)) if rng.random() < 0.5 else 0xFFFFFFFF
         lanes = {lane: int(addresses[lane]) for lane in range(32) if mask >> lane & 1}
         out = np.zeros(64, np.uint64)
-        for fast, slow, kind in ((coalescer.coalesce, request_rules.records, Kind.LOAD), (atomics.collide, request_rules.atomic_records, Kind.RED)):
+        for fast, slow, kind in (
+            (coalescer.coalesce, request_rules.records, Kind.LOAD),
+            (atomics.collide, request_rules.atomic_records, Kind.RED),
+        ):
             n = fast(addresses, np.uint32(mask), int(kind), 5, out) & 0xFFFFFFFF
             assert out[:n].tolist() == slow(lanes, size, kind, 5)
         for wide in (1, 2, 4, 8, 16):
             for is_load in (True, False):
                 by_width = {lane: address // size * wide for lane, address in lanes.items()}
-                assert shared.wavefronts(addresses // size * wide, np.uint32(mask), wide, is_load) == request_rules.wavefronts(by_width, wide, is_load)
-            assert shared.ideal_wavefronts(np.uint32(mask), wide) == request_rules.ideal_wavefronts(by_width, wide)
+                assert shared.wavefronts(
+                    addresses // size * wide, np.uint32(mask), wide, is_load
+                ) == request_rules.wavefronts(by_width, wide, is_load)
+            assert shared.ideal_wavefronts(np.uint32(mask), wide) == request_rules.ideal_wavefronts(
+                by_width, wide
+            )

@@ -18,14 +18,26 @@ def total(*instrs: ir.Instr) -> dict[str, int]:
 
 def exponential() -> list[ir.Instr]:
     """Return the operations that math.exp of float32 is made of on the card."""
-    return [alu("fma_sat"), alu("fma_rm"), alu("add"), alu("neg"), alu("fma"), alu("fma"), alu("ex2"), alu("mul")]
+    return [
+        alu("fma_sat"),
+        alu("fma_rm"),
+        alu("add"),
+        alu("neg"),
+        alu("fma"),
+        alu("fma"),
+        alu("ex2"),
+        alu("mul"),
+    ]
 
 
 @pytest.mark.parametrize("p, d, n", [(1, 0, 0), (0, 1, 1), (7, 64, 3)])
 def test_flash_row_counts_are_the_measured_formula(p: int, d: int, n: int) -> None:
     """Fact 11: FFMA = 2pd + 9p + 5Nd + 11N, FMUL = pd + 3p + N, FADD = 4p + 2N."""
     pair = [alu("fma")] * d + [alu("mul"), alu("max")]
-    pair += [alu("sub"), *exponential(), alu("sub"), *exponential(), alu("fma")] + [alu("mul"), alu("fma")] * d
+    pair += [alu("sub"), *exponential(), alu("sub"), *exponential(), alu("fma")] + [
+        alu("mul"),
+        alu("fma"),
+    ] * d
     row = [alu("div")] * d + [alu("log"), alu("add")]
     got = total(*pair * p, *row * n)
     assert got["ffma"] == 2 * p * d + 9 * p + 5 * n * d + 11 * n
@@ -76,8 +88,13 @@ def test_a_conversion_between_float_and_integer_uses_xu_and_one_from_a_predicate
 
 def test_memory_checks_and_special_registers_count_no_arithmetic() -> None:
     r = ir.Reg(0, "s64")
-    for instr in (ir.Chk(r, r, r, "a", 0, LOC), ir.Sreg(ir.Reg(1, "s32"), "tid.x", LOC), ir.Ld("global", "f32", ir.Reg(2, "f32"), r, "a", LOC),
-                  alu("and", "pred"), alu("mov", "s32")):
+    for instr in (
+        ir.Chk(r, r, r, "a", 0, LOC),
+        ir.Sreg(ir.Reg(1, "s32"), "tid.x", LOC),
+        ir.Ld("global", "f32", ir.Reg(2, "f32"), r, "a", LOC),
+        alu("and", "pred"),
+        alu("mov", "s32"),
+    ):
         assert machine_counts(instr) == {}
 
 

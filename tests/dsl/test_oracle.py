@@ -15,7 +15,17 @@ from gpusim.errors import BarrierDivergence, EndlessLoop, OutOfBounds, Unsupport
 from gpusim.memory import FIRST_ADDRESS, GlobalMemory, VirtualArray
 
 THREADS = 64
-SPACES = ("global_load", "global_store", "global_red", "global_atom", "local_load", "local_store", "shared_load", "shared_store", "shared_atom")
+SPACES = (
+    "global_load",
+    "global_store",
+    "global_red",
+    "global_atom",
+    "local_load",
+    "local_store",
+    "shared_load",
+    "shared_store",
+    "shared_atom",
+)
 
 
 def vec_add(x, y, total):
@@ -88,7 +98,11 @@ def test_each_thread_lists_its_accesses_in_order_with_addresses_and_lines() -> N
     assert len(got.accesses) == 128 and got.accesses[100] == []
     line = vec_add.__code__.co_firstlineno + 3
     # The arrays of 400 bytes lie 512 apart (allocations are 256-byte aligned).
-    expected = [("x", FIRST_ADDRESS + 12, "load"), ("y", FIRST_ADDRESS + 524, "load"), ("total", FIRST_ADDRESS + 1036, "store")]
+    expected = [
+        ("x", FIRST_ADDRESS + 12, "load"),
+        ("y", FIRST_ADDRESS + 524, "load"),
+        ("total", FIRST_ADDRESS + 1036, "store"),
+    ]
     assert [(a.array, a.address, a.op) for a in got.accesses[3]] == expected
     assert {(a.space, a.bytes, a.line, a.file) for a in got.accesses[3]} == {("global", 4, line, __file__)}
 
@@ -208,11 +222,18 @@ def two_barriers(out):
     out[i] = 1
 
 
-@pytest.mark.parametrize(("kernel", "threads", "counts"), [
-    (half_waits, 32, "16 threads arrived and 16 are missing"), (half_waits_at_the_end, 32, "16 threads arrived and 16 are missing"),
-    (some_leave_a_loop_of_barriers, 32, "16 threads arrived and 16 are missing"), (two_barriers, 96, "32 threads arrived and 64 are missing"),
-])
-def test_a_barrier_that_some_threads_skip_is_an_error_in_both_oracles(kernel: Callable[..., None], threads: int, counts: str) -> None:
+@pytest.mark.parametrize(
+    ("kernel", "threads", "counts"),
+    [
+        (half_waits, 32, "16 threads arrived and 16 are missing"),
+        (half_waits_at_the_end, 32, "16 threads arrived and 16 are missing"),
+        (some_leave_a_loop_of_barriers, 32, "16 threads arrived and 16 are missing"),
+        (two_barriers, 96, "32 threads arrived and 64 are missing"),
+    ],
+)
+def test_a_barrier_that_some_threads_skip_is_an_error_in_both_oracles(
+    kernel: Callable[..., None], threads: int, counts: str
+) -> None:
     out = np.zeros(threads, np.float32)
     with pytest.raises(BarrierDivergence, match=counts) as by_source:
         oracle.run(kernel, 1, threads, (out,))
@@ -222,7 +243,9 @@ def test_a_barrier_that_some_threads_skip_is_an_error_in_both_oracles(kernel: Ca
 
 
 @pytest.mark.parametrize(("kernel", "barriers"), [(some_return_first, 2), (returns_in_a_loop, 6)])
-def test_threads_that_have_returned_are_not_missing_in_either_oracle(kernel: Callable[..., None], barriers: int) -> None:
+def test_threads_that_have_returned_are_not_missing_in_either_oracle(
+    kernel: Callable[..., None], barriers: int
+) -> None:
     out, same = np.full(64, -1, np.float32), np.full(64, -1, np.float32)
     got = oracle.run(kernel, 1, 64, (out,))
     assert got.counters.barriers == barriers
@@ -238,7 +261,11 @@ def test_a_failing_thread_ends_the_launch_and_leaves_no_python_thread() -> None:
         out[i] = x[i]
         cuda.syncthreads()
 
-    with pytest.raises(OutOfBounds, match=r"kernel kernel, block \(0, 0, 0\), thread \(16, 0, 0\), .*test_oracle.py:\d+: index 16 in dimension 0 of 'x'"):
+    with pytest.raises(
+        OutOfBounds,
+        match=r"kernel kernel, block \(0, 0, 0\), thread \(16, 0, 0\), .*test_oracle.py:\d+: "
+        r"index 16 in dimension 0 of 'x'",
+    ):
         oracle.run(kernel, 1, 32, (np.zeros(16, np.float32), np.zeros(32, np.float32)))
     assert not [t for t in threading.enumerate() if t.name.startswith("cuda thread")]
 
@@ -349,7 +376,12 @@ def collide(out):
 def test_colliding_reds_take_a_sector_each() -> None:
     out = np.zeros(1, np.int32)
     got = oracle.run(collide, 1, 32, (out,))
-    assert out[0] == 32 and got.counters.global_red.__dict__ == {"lanes": 32, "bytes": 128, "requests": 1, "sectors": 32}
+    assert out[0] == 32 and got.counters.global_red.__dict__ == {
+        "lanes": 32,
+        "bytes": 128,
+        "requests": 1,
+        "sectors": 32,
+    }
 
 
 @cuda.jit(device=True)
@@ -419,7 +451,12 @@ def test_local_arrays_make_requests_only_where_they_are_not_in_registers() -> No
 
 def test_an_array_without_data_is_refused() -> None:
     with pytest.raises(UnsupportedFeature, match="argument 'y' is a VirtualArray without data"):
-        oracle.run(vec_add, 1, 1, (np.zeros(1, np.float32), VirtualArray((1,), np.dtype("f4")), np.zeros(1, np.float32)))
+        oracle.run(
+            vec_add,
+            1,
+            1,
+            (np.zeros(1, np.float32), VirtualArray((1,), np.dtype("f4")), np.zeros(1, np.float32)),
+        )
 
 
 def test_a_debugger_stops_in_the_thread_that_reaches_the_breakpoint(monkeypatch: pytest.MonkeyPatch) -> None:
