@@ -190,8 +190,32 @@ showing = stacked(
 )
 
 
+def print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    """Print the version of the installed package, or of pyproject.toml beside this file."""
+    if not wanted:
+        return
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        number = version("gpusim")
+    except PackageNotFoundError:
+        import re
+
+        project = Path(__file__).with_name("pyproject.toml").read_text(encoding="utf-8")
+        number = (re.findall(r'^version = "(.+)"$', project, re.MULTILINE) or ["unknown"])[0]
+    click.echo(f"gpusim {number}")
+    ctx.exit()
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="gpusim", message="%(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=print_version,
+    help="Print the version.",
+)
 def cli() -> None:
     """Count what a Python GPU kernel does to a GPU that you do not have."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from gpusim.counters import Counters
 from gpusim.launch import Launch
-from gpusim.sections import Section, bytes_by_level, flops, sections
+from gpusim.sections import Section, bytes_by_level, flops, replayed, sections
 from gpusim.table import Cell, Table, paragraph, render
 
 if TYPE_CHECKING:
@@ -48,8 +48,12 @@ def lines(launches: Sequence[Launch], only: str | None = None) -> Iterator[str]:
 
 def options(launch: Launch) -> list[str]:
     """Return the lines that say what the user asked for; none where nothing was."""
-    said = "  ".join(f"{name}={value}" for name, value in launch.options.items() if value is not None)
+    said = "  ".join(f"{name}={_said(value)}" for name, value in launch.options.items() if value is not None)
     return [*paragraph(said, "  "), ""] if said else [""]
+
+
+def _said(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def section_lines(section: Section) -> list[str]:
@@ -84,21 +88,28 @@ PIPELINE_HEADERS = (
 def pipeline(launches: Sequence[Launch]) -> Table:
     """Return a row a launch and a row of totals, which is their sum (occupancy has none)."""
     rows = [
-        (str(i), launch.kernel, *_amounts(launch.counters), float(launch.occupancy.theoretical_pct))
+        (
+            str(i),
+            launch.kernel,
+            *_amounts(launch.counters, replayed(launch)),
+            float(launch.occupancy.theoretical_pct),
+        )
         for i, launch in enumerate(launches)
     ]
     total = Counters.zero()
     for launch in launches:
         total = total + launch.counters
-    rows.append(("", "Total", *_amounts(total), ""))
+    rows.append(("", "Total", *_amounts(total, all(map(replayed, launches))), ""))
     return Table(PIPELINE_HEADERS, tuple(rows), "ll" + "r" * 8, f"{len(launches)} launches", ruled_rows=1)
 
 
-def _amounts(counters: Counters) -> tuple[Cell, ...]:
+def _amounts(counters: Counters, whole: bool) -> tuple[Cell, ...]:
+    """Return the numbers of a row; what was not counted (`whole` is False) is n/a."""
     c, h, moved = counters, counters.hierarchy, bytes_by_level(counters)
     spaces = (c.global_load, c.global_store, c.global_red, c.global_atom, c.local_load, c.local_store)
-    return (sum(s.requests for s in spaces), moved["L1"], moved["L2"], h.dram_read_bytes + h.dram_code_bytes,
-            h.dram_write_bytes, h.dirty_bytes, sum(flops(c.arithmetic)))
+    dram = (h.dram_read_bytes + h.dram_code_bytes, h.dram_write_bytes, h.dirty_bytes)
+    below = (moved["L2"], *dram, sum(flops(c.arithmetic)))
+    return (sum(s.requests for s in spaces), moved["L1"], *(below if whole else (None,) * len(below)))
 
 
 STYLES = (("Section: ", "bold cyan"), ("OPT ", "green"), ("INF ", "blue"), ("WRN ", "bold red"))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from gpusim import metrics
-from gpusim.advice import LIMITER_WORDS, Advice, advise
+from gpusim.advice import LIMITER_WORDS, Advice, advise, is_counted
 from gpusim.counters import Arithmetic, Counters, Hierarchy, SharedCounts, SpaceCounts
 from gpusim.errors import UnknownName
 from gpusim.launch import Launch, counter
@@ -55,6 +55,13 @@ def flops(arithmetic: Arithmetic) -> tuple[int, int]:
     for name, _, pipe, each in FLOP_CLASSES:
         total[pipe] += each * getattr(arithmetic, name)
     return total["fma"], total["fp64"]
+
+
+def replayed(launch: Launch) -> bool:
+    """Return whether arithmetic, L2 and DRAM were counted: not by the Python oracle, which counts accesses
+    alone.
+    """
+    return launch.engine != "oracle"
 
 
 def launch_statistics(launch: Launch) -> Section:
@@ -155,11 +162,11 @@ def memory(launch: Launch) -> Section:
         ("Sectors Per Request, Global Loads", "sector", _per_request(launch.counters.global_load), EXACT),
         ("Sectors Per Request, Global Stores", "sector", _per_request(launch.counters.global_store), EXACT),
         ("Bytes Stored By Threads", "byte", stored, EXACT),
-        ("Bytes Written Back To DRAM", "byte", h.dram_write_bytes, MODELLED),
-        ("Bytes Dirty In L2 At The End", "byte", h.dirty_bytes, MODELLED),
+        ("Bytes Written Back To DRAM", "byte", h.dram_write_bytes if replayed(launch) else None, MODELLED),
+        ("Bytes Dirty In L2 At The End", "byte", h.dirty_bytes if replayed(launch) else None, MODELLED),
         ("Memory Throughput", "byte/second", None, NO_TIME),
     ]
-    tables = (metrics_table(rows), levels(launch.counters), *shared_memory(launch.counters))
+    tables = (metrics_table(rows), levels(launch), *shared_memory(launch.counters))
     return Section("MemoryWorkloadAnalysis", "Memory Workload Analysis", tables)
 
 
@@ -167,14 +174,16 @@ def _per_request(counts: SpaceCounts) -> float | None:
     return ratio(counts.sectors, counts.requests)
 
 
-def levels(counters: Counters) -> Table:
+def levels(launch: Launch) -> Table:
     """Return the memory table: a row for each kind of traffic between two levels.
 
-    Kinds that do not occur have no row.
+    Kinds that do not occur have no row; where only L1 was counted, the others have none.
     """
+    counters = launch.counters
     headers = ("Path", "Operation", "Requests", "Bytes Asked", "Sectors", "Bytes Moved", "Hit %", "Source")
-    rows = (*_l1_rows(counters), *_l2_rows(counters.hierarchy), *_dram_rows(counters.hierarchy))
-    return Table(headers, rows, "llrrrrrl", "Traffic by level; hit rates are modelled")
+    below = (*_l2_rows(counters.hierarchy), *_dram_rows(counters.hierarchy)) if replayed(launch) else ()
+    return Table(headers, (*_l1_rows(counters), *below), "llrrrrrl", "Traffic by level; hit rates are "
+                                                                     "modelled")
 
 
 def _l1_rows(counters: Counters) -> tuple[tuple[Cell, ...], ...]:
@@ -255,8 +264,13 @@ def _shared_row(name: str, c: SharedCounts) -> tuple[Cell, ...]:
     )
 
 
-def compute(launch: Launch) -> Section:
-    """Return the section Compute Workload Analysis: instructions by class and pipe, and FLOPs."""
+def compute(launch: Launch) -> Section | None:
+    """Return the section Compute Workload Analysis: instructions by class and pipe, and FLOPs.
+
+    None if not counted.
+    """
+    if not replayed(launch):
+        return None
     a = launch.counters.arithmetic
     single, double = flops(a)
     rows: list[tuple[Cell, ...]] = [
@@ -277,11 +291,14 @@ def compute(launch: Launch) -> Section:
     return Section("ComputeWorkloadAnalysis", "Compute Workload Analysis", (metrics_table(summary), table))
 
 
-def roofline(launch: Launch) -> Section:
+def roofline(launch: Launch) -> Section | None:
     """Return the roofline: arithmetic intensity at each level beside the ridge of the GPU.
 
+    None if not counted.
     No time is claimed.
     """
+    if not replayed(launch):
+        return None
     single, double = flops(launch.counters.arithmetic)
     arch, total = launch.arch, single + double
     peak = arch.fp64_flops_per_second if double > single else arch.fp32_flops_per_second
@@ -345,7 +362,7 @@ def validation(launch: Launch) -> Section | None:
     tables: list[Table] = []
     if launch.closed_form:
         rows = tuple(
-            _compared(launch.counters, path, expected) for path, expected in launch.closed_form.items()
+            _compared(launch, path, expected) for path, expected in launch.closed_form.items()
         )
         tables.append(Table(("Counter", "Closed Form", "Counted", "Verdict"), rows, "lrrl"))
     if launch.checks:
@@ -358,8 +375,10 @@ def validation(launch: Launch) -> Section | None:
     return Section("Validation", "Closed Form And Reference", tuple(tables)) if tables else None
 
 
-def _compared(counters: Counters, path: str, expected: int) -> tuple[Cell, ...]:
-    counted = counter(counters, path)
+def _compared(launch: Launch, path: str, expected: int) -> tuple[Cell, ...]:
+    if not is_counted(launch, path):
+        return path, expected, None, "not counted"
+    counted = counter(launch.counters, path)
     return path, expected, counted, "equal" if counted == expected else "DIFFERENT"
 
 

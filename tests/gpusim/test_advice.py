@@ -157,7 +157,7 @@ def test_whole_waves_have_no_tail(make_launch: Make) -> None:
 
 
 def test_the_tail_of_many_waves_is_too_small_to_speak_of(make_launch: Make) -> None:
-    assert advice.tail_effect(make_launch(grid=(132 * 32 * 8 + 1, 1, 1))) is None
+    assert advice.tail_effect(make_launch(grid=(132 * 32 * 16 + 1, 1, 1))) is None  # 16 of 17 waves: 94 %
 
 
 def test_a_wrong_result_is_a_warning(make_launch: Make) -> None:
@@ -177,6 +177,12 @@ def test_a_closed_form_that_differs_is_a_warning_and_one_that_is_equal_none(make
     assert found is not None
     assert found.text.startswith("global_load.bytes:")
     assert advice.closed_form_differs(make_launch(closed_form={"barriers": 0})) is None
+
+
+def test_what_the_oracle_does_not_count_is_no_difference(make_launch: Make) -> None:
+    launch = make_launch(closed_form={"arithmetic.ffma": 7, "hierarchy.l2_write": 7}, engine="oracle")
+    assert advice.closed_form_differs(launch) is None
+    assert advice.closed_form_differs(replace(launch, engine="compiled")) is not None
 
 
 def test_a_gpu_that_was_not_held_against_a_card_is_a_warning(make_launch: Make) -> None:

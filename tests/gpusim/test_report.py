@@ -168,6 +168,14 @@ def test_a_launch_with_no_traffic_prints_na_and_no_zero_rates(make_launch: Make)
     assert row(text, "L2 Hit Rate") == ["%", "n/a", "modelled"]
 
 
+def test_what_the_oracle_does_not_count_is_na_or_left_out(make_launch: Make) -> None:
+    text = report.text([make_launch(engine="oracle", closed_form={"arithmetic.ffma": 7})] * 2)
+    assert "Section: Compute Workload Analysis" not in text
+    assert "L2-DRAM" not in text
+    assert row(text, "0   k") == ["48", "6,144", "n/a", "n/a", "n/a", "n/a", "n/a", "100.00"]
+    assert text.count("not counted") == 2
+
+
 def test_time_is_not_claimed(make_launch: Make) -> None:
     text = report.text([make_launch()])
     assert row(text, "Achieved Occupancy") == ["%", "n/a", "needs", "time"]

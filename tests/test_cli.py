@@ -1,0 +1,442 @@
+"""The command line as a whole: what is printed, on which stream, with which exit status."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cli
+from gpusim import ncu_csv
+
+ROOT = Path(__file__).resolve().parents[1]
+Capture = pytest.CaptureFixture[str]
+SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"
+
+KERNELS = """
+from numba import cuda, float32
+
+@cuda.jit
+def scale(x, y, a):
+    i = cuda.grid(1)
+    if i < x.size:
+        y[i] = a * x[i]
+
+@cuda.jit
+def column(x, y):
+    tile = cuda.shared.array((32, 32), float32)
+    t = cuda.threadIdx.x
+    for r in range(32):
+        tile[r, t] = x[r, t]
+    cuda.syncthreads()
+    s = float32(0)
+    for c in range(32):
+        s += tile[t, c]
+    y[t] = s
+
+@cuda.jit
+def out_of_bounds(x):
+    x[cuda.grid(1)] = 1.0
+
+@cuda.jit
+def endless(x):
+    while x[0] == 0:
+        pass
+"""
+
+SCRIPT = """
+import sys
+import numpy as np
+from numba import cuda
+
+@cuda.jit
+def add_one(x):
+    i = cuda.grid(1)
+    if i < x.size:
+        x[i] += 1
+
+@cuda.jit
+def double(x):
+    i = cuda.grid(1)
+    if i < x.size:
+        x[i] *= 2
+
+if __name__ == "__main__":
+    x = np.zeros(int(sys.argv[1]), np.float32)
+    add_one[4, 32](x)
+    double[4, 32](x)
+    add_one[4, 32](x)
+    print("sum", x.sum())
+"""
+
+
+@pytest.fixture
+def kernels(tmp_path: Path) -> Path:
+    """Return a file of kernels."""
+    file = tmp_path / "kernels.py"
+    file.write_text(KERNELS)
+    return file
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    """Return a script for numba.cuda that launches three kernels."""
+    file = tmp_path / "script.py"
+    file.write_text(SCRIPT)
+    return file
+
+
+def output(capsys: Capture, *arguments: object, status: int = 0) -> str:
+    """Run a command line and return what it prints on stdout; nothing may stand on stderr."""
+    assert cli.run([str(a) for a in arguments]) == status
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    return printed.out
+
+
+def message(capsys: Capture, *arguments: object) -> str:
+    """Run a command line that is refused and return its one message; nothing may stand on stdout."""
+    assert cli.run([str(a) for a in arguments]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("error: ")
+    assert "Traceback" not in printed.err
+    return printed.err
+
+
+def test_a_shipped_kernel_is_reported_with_its_closed_form_and_its_reference(capsys: Capture) -> None:
+    text = output(capsys, "simulate", "vec_add", "--n", 1000)
+    assert text.startswith("vec_add (4, 1, 1)x(256, 1, 1), Device NVIDIA H200, CC 9.0\n  seed=0  n=1000\n")
+    assert re.search(r"^global_load\.bytes +8,000 +8,000  equal$", text, re.MULTILINE)
+    assert re.search(r"^total +\S+ +1e-05  OK$", text, re.MULTILINE)
+
+
+def test_options_may_stand_before_the_kernel(capsys: Capture) -> None:
+    text = output(capsys, "simulate", "--gpu", "a100", "--n", 1000, "vec_add")
+    assert text.startswith("vec_add (4, 1, 1)x(256, 1, 1), Device NVIDIA A100")
+
+
+def test_given_registers_are_used_and_called_given(capsys: Capture) -> None:
+    text = output(capsys, "simulate", "vec_add", "--n", 1000, "--regs", 100)
+    assert re.search(r"^Registers Per Thread +register/thread +100  given$", text, re.MULTILINE)
+    # 4 * (16384 // 3328) // 8
+    assert re.search(r"^Block Limit Registers +block +2  exact$", text, re.MULTILINE)
+
+
+def test_one_section_is_printed_alone(capsys: Capture) -> None:
+    text = output(capsys, "simulate", "vec_add", "--n", 1000, "--section", "occupancy")
+    assert text.count("Section: ") == 1
+
+
+def test_chosen_metrics_are_name_unit_value(capsys: Capture) -> None:
+    text = output(capsys, "simulate", "vec_add", "--n", 1000, "--metrics", f"{SECTORS},launch__grid_size")
+    assert re.search(rf"^{re.escape(SECTORS)} +sector +250  exact$", text, re.MULTILINE)  # 2 * 125
+    assert re.search(r"^launch__grid_size +4  exact$", text, re.MULTILINE)
+
+
+def test_counts_only_gives_the_same_counts_and_no_check(capsys: Capture) -> None:
+    whole = output(capsys, "simulate", "vec_add", "--n", 1000)
+    counts = output(capsys, "simulate", "vec_add", "--n", 1000, "--counts-only")
+    assert "Largest Error" not in counts
+    level = re.compile(r"^(?:SM-L1|L1-L2|L2-DRAM|global_\w+\.\w+) .*$", re.MULTILINE)
+    assert level.findall(counts) == level.findall(whole) != []
+
+
+@pytest.mark.parametrize("engine", ["compiled", "ir"])
+def test_engines_give_the_same_report_but_for_their_name(capsys: Capture, engine: str) -> None:
+    auto = output(capsys, "simulate", "vec_add", "--n", 1000, "--section", "MemoryWorkloadAnalysis")
+    text = output(
+        capsys, "simulate", "vec_add", "--n", 1000, "--section", "MemoryWorkloadAnalysis", "--engine", engine
+    )
+    assert text == auto
+
+
+def test_the_oracle_is_right_and_does_not_claim_what_it_does_not_count(capsys: Capture) -> None:
+    text = output(capsys, "simulate", "vec_add", "--n", 100, "--engine", "oracle")
+    assert re.search(r"^global_load\.bytes +800 +800  equal$", text, re.MULTILINE)
+    assert re.search(r"^arithmetic\.fadd +100 +n/a  not counted$", text, re.MULTILINE)
+
+
+def test_warm_caches_hit_what_an_identical_launch_left(capsys: Capture) -> None:
+    name = "gpusim__dram_data_bytes_read.sum"
+    cold = output(capsys, "simulate", "vec_add", "--n", 1000, "--section", "MemoryWorkloadAnalysis")
+    warm = output(
+        capsys, "simulate", "vec_add", "--n", 1000, "--section", "MemoryWorkloadAnalysis", "--l2", "warm"
+    )
+    data = re.compile(r"^L2-DRAM  read data +\S+ +([\d,]+)", re.MULTILINE)
+    assert data.findall(cold) == ["8,064"], name  # 125 sectors each of a and b, in pairs of 64 bytes
+    assert data.findall(warm) == ["0"]
+
+
+def test_warm_caches_do_not_run_an_accumulator_twice(capsys: Capture) -> None:
+    text = output(capsys, "simulate", "histogram", "--n", 1000, "--l2", "warm", "--section", "Validation")
+    assert "OK" in text
+    assert "FAILED" not in text
+
+
+def test_a_pipeline_prints_totals_before_its_launches(capsys: Capture) -> None:
+    text = output(capsys, "simulate", "standard_attention", "--N", 64)
+    assert text.startswith("3 launches\n")
+    assert len(re.findall(r"^    Total ", text, re.MULTILINE)) == 1
+    assert text.count("Section: Launch Statistics") == 3
+
+
+def test_json_is_saved_and_compared(capsys: Capture, tmp_path: Path) -> None:
+    a, b = tmp_path / "a.json", tmp_path / "b.json"
+    output(capsys, "simulate", "vec_add", "--n", 1000, "--format", "json", "--out", a)
+    output(capsys, "simulate", "vec_add", "--n", 2000, "--format", "json", "--out", b)
+    assert json.loads(a.read_text())["launches"][0]["kernel"] == "vec_add"
+    text = output(capsys, "compare", a, b, "--metrics", SECTORS)
+    assert re.search(rf"^{re.escape(SECTORS)} +sector +250 +500 +250 +200.00  exact$", text, re.MULTILINE)
+
+
+def test_cold_and_warm_are_not_compared(capsys: Capture, tmp_path: Path) -> None:
+    a, b = tmp_path / "a.json", tmp_path / "b.json"
+    output(capsys, "simulate", "vec_add", "--n", 1000, "--format", "json", "--out", a)
+    output(capsys, "simulate", "vec_add", "--n", 1000, "--format", "json", "--l2", "warm", "--out", b)
+    assert "not comparable" in message(capsys, "compare", a, b)
+
+
+def test_csv_has_ncus_raw_shape(capsys: Capture) -> None:
+    rows = ncu_csv.parse_raw(output(capsys, "simulate", "vec_add", "--n", 1000, "--format", "ncu-csv"))
+    assert len(rows) == 1
+    assert (rows[0]["Kernel Name"], rows[0][SECTORS]) == ("vec_add", 250)
+
+
+def test_ones_own_kernel_runs_from_a_file(capsys: Capture, kernels: Path) -> None:
+    text = output(capsys, "simulate", f"{kernels}:scale", "--grid", "4", "--block", "32",
+                  "--arg", "float32[100]=ones", "--arg", "y=float32[100]=zeros", "--arg", "float32:2")
+    assert text.startswith("scale (4, 1, 1)x(32, 1, 1)")
+    assert re.search(r"^SM-L1    global load +4 +400 +13 ", text, re.MULTILINE)  # 100 floats: 12.5 sectors
+
+
+def test_arrays_come_from_files(capsys: Capture, kernels: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.ones(64, np.float32))
+    text = output(
+        capsys,
+        "simulate",
+        f"{kernels}:scale",
+        "--grid",
+        "1",
+        "--block",
+        "64",
+        "--arg",
+        f"@{tmp_path}/x.npy",
+        "--arg",
+        "float32[64]=zeros",
+        "--arg",
+        "2.0",
+    )
+    assert re.search(r"^SM-L1    global load +2 +256 +8 ", text, re.MULTILINE)
+
+
+def test_a_bank_conflict_is_found_in_ones_own_kernel(capsys: Capture, kernels: Path) -> None:
+    text = output(
+        capsys,
+        "simulate",
+        f"{kernels}:column",
+        "--grid",
+        "1",
+        "--block",
+        "32",
+        "--arg",
+        "float32[32,32]",
+        "--arg",
+        "float32[32]=nan",
+        "--section",
+        "MemoryWorkloadAnalysis",
+    )
+    assert "Shared Load Bank Conflicts" in text
+
+
+def test_profile_reports_every_launch_of_a_script(capsys: Capture, script: Path) -> None:
+    text = output(capsys, "profile", script, 100)
+    assert text.startswith("sum 300.0\n3 launches\n")  # (0 + 1) * 2 + 1 = 3, a hundred times
+    assert [line.split(" ")[0] for line in text.splitlines() if "Device NVIDIA" in line] == [
+        "add_one",
+        "double",
+        "add_one",
+    ]
+
+
+def test_profile_chooses_launches_as_ncu_does(capsys: Capture, script: Path) -> None:
+    text = output(
+        capsys, "profile", "--kernel-name", "regex:add", "--launch-skip", 1, "--launch-count", 1, script, 100
+    )
+    assert text.startswith("sum 300.0\nadd_one (4, 1, 1)x(32, 1, 1)")
+
+
+def test_profile_keeps_what_the_script_prints_out_of_csv_and_json(capsys: Capture, script: Path) -> None:
+    assert cli.run(["profile", "--format", "json", str(script), "100"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == "sum 300.0\n"
+    assert len(json.loads(printed.out)["launches"]) == 3
+
+
+def test_profile_hands_on_the_exit_status_and_still_reports(capsys: Capture, script: Path) -> None:
+    script.write_text(SCRIPT + "    sys.exit(3)\n")
+    assert "3 launches" in output(capsys, "profile", script, 100, status=3)
+
+
+def test_numba_cuda_is_itself_again_after_profile(capsys: Capture, script: Path) -> None:
+    before = sys.modules.get("numba.cuda")
+    output(capsys, "profile", script, 100)
+    assert sys.modules.get("numba.cuda") is before
+
+
+def test_kernels_are_listed_with_their_options(capsys: Capture) -> None:
+    text = output(capsys, "list")
+    assert re.search(r"^flash_forward: ", text, re.MULTILINE)
+    assert "--Br 64" in text
+
+
+def test_gpus_are_listed(capsys: Capture) -> None:
+    text = output(capsys, "gpus")
+    assert [line.split()[0] for line in text.splitlines()[3:-1]] == ["h200", "h100", "a100"]
+
+
+def test_occupancy_needs_no_kernel(capsys: Capture) -> None:
+    text = output(capsys, "occupancy", "--threads", 256, "--regs", 33)
+    assert re.search(r"^Block Limit Registers +block +6  exact$", text, re.MULTILINE)
+    assert re.search(r"^Theoretical Occupancy +% +75.00  exact$", text, re.MULTILINE)
+
+
+def test_a_metric_is_explained(capsys: Capture) -> None:
+    assert output(capsys, "explain", "dram__bytes_read.sum").startswith("dram__bytes_read.sum\n")
+
+
+def test_help_of_a_kernel_lists_its_options(capsys: Capture) -> None:
+    text = output(capsys, "simulate", "transpose", "--help")
+    assert "--variant [naive|tiled|padded]" in text
+    assert "BYTES" not in text  # --shared BYTES belongs to FILE.py:kernel
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["simulate", "flsh_forward"], "unknown kernel 'flsh_forward'; did you mean flash_forward"),
+        (["simulate", "transpose", "--Rows", "3"], "has no option --Rows; it has: --rows, --cols, --variant"),
+        (["simulate", "transpose", "--variant", "fast"], "not one of 'naive', 'tiled', 'padded'"),
+        (["simulate", "transpose", "--rows", "x"], "'x' is not a valid integer"),
+        (["simulate", "flash_forward", "--N", "0"], "--N must be at least 1, got 0"),
+        (["simulate", "flash_forward", "--N", "-5"], "--N must be at least 1, got -5"),
+        (["simulate", "vec_add", "--gpu", "h300"], "unknown GPU 'h300'"),
+        (["simulate", "vec_add", "--section", "Roof"], "unknown section 'Roof'"),
+        (["simulate", "vec_add", "--metrics", "dram__bytes_red.sum"], "unknown metric 'dram__bytes_red.sum'"),
+        (["simulate", "vec_add", "--metrics", ","], "names no metric"),
+        (["simulate", "vec_add", "--format", "json", "--section", "Occupancy"], "--section chooses a part of "
+                                                                                "the text"),
+        (["simulate", "vec_add", "--format", "json", "--metrics", SECTORS], "JSON holds a whole launch"),
+        (["simulate", "vec_add", "--regs", "0"], "0 is not in the range"),
+        (["simulate", "vec_add", "--regs", "256"], "256 registers"),
+        (["simulate"], "Missing argument 'KERNEL'"),
+        (["simulate", "none.py:k", "--grid", "1", "--block", "1"], "none.py: no such file"),
+        (["simulate", "none.py:k", "--block", "1"], "Missing option '--grid'"),
+        (["profile", "none.py"], "none.py: no such file"),
+        (["profile", "--kernel-name", "(", "none.py"], "is not a regular expression"),
+        (["compare", "none.json", "none.json"], "cannot read none.json"),
+        (["occupancy", "--threads", "2048", "--regs", "32"], "2,048 threads"),
+        (["occupancy", "--threads", "32", "--regs", "32", "--smem", "300000"], "300,000 bytes"),
+        (["explain", "dram__bytes_red.sum"], "The nearest are dram__bytes_read.sum"),
+        (["gpus", "--all"], "gpus has no option --all"),
+        (["frobnicate"], "No such command 'frobnicate'"),
+    ],
+)
+def test_a_mistake_is_one_message_and_status_2(capsys: Capture, arguments: list[str], words: str) -> None:
+    assert words in message(capsys, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "block", "options", "words"),
+    [
+        ("out_of_bounds", "64", [], "out_of_bounds"),
+        ("out_of_bounds", "2048", [], "2,048 threads a block"),
+        ("endless", "32", ["--max-steps", "1000"], "--max-steps"),
+        ("scal", "32", [], "did you mean scale"),
+    ],
+)
+def test_a_mistake_in_ones_own_kernel_is_one_message(
+    capsys: Capture, kernels: Path, kernel: str, block: str, options: list[str], words: str
+) -> None:
+    arguments = ["--grid", "1", "--block", block, "--arg", "float32[32]=zeros", *options]
+    assert words in message(capsys, "simulate", f"{kernels}:{kernel}", *arguments)
+
+
+def test_a_mistake_in_a_profiled_script_is_one_message(capsys: Capture, script: Path) -> None:
+    script.write_text(SCRIPT.replace("add_one[4, 32]", "add_one[4, 2048]"))
+    assert "2,048 threads a block" in message(capsys, "profile", script, 100)
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_runs(
+    capsys: Capture, tmp_path: Path
+) -> None:
+    script = tmp_path / "s.py"
+    script.write_text("print('ran')\n")
+    assert "cannot write" in message(capsys, "profile", "--out", tmp_path / "none" / "x", script)
+
+
+def test_nothing_is_written_when_the_kernel_is_refused(capsys: Capture, tmp_path: Path) -> None:
+    out = tmp_path / "x.json"
+    message(capsys, "simulate", "flash_forward", "--N", 0, "--format", "json", "--out", out)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_wrong_result_is_reported_whole_and_exits_with_1(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gpusim.launch import Check
+    from kernels_sim import run
+
+    monkeypatch.setattr(run, "checks", lambda problem: (Check("total", 0.5, 1e-5),))
+    text = output(capsys, "simulate", "vec_add", "--n", 1000, status=1)
+    assert "FAILED" in text
+    assert "Wrong Result" in text
+
+
+def test_help_and_lists_of_gpus_load_neither_numba_nor_matplotlib() -> None:
+    source = ("import sys, cli\n"
+              "for a in (['--help'], ['simulate', '--help'], ['gpus'], ['explain', 'dram__bytes_read.sum'], "
+              "['list']): cli.run(a)\n"
+              "print('loaded:', [m for m in ('numba', 'llvmlite', 'matplotlib', 'rich', 'torch') if m in "
+              "sys.modules])")
+    done = subprocess.run(
+        [sys.executable, "-c", source], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.endswith("loaded: []\n")
+
+
+def test_the_version_is_printed_with_or_without_an_installation(capsys: Capture) -> None:
+    assert re.fullmatch(r"gpusim \d+\.\d+.*\n", output(capsys, "--version"))
+
+
+def test_data_dependent_addresses_are_refused_for_counts_only(capsys: Capture) -> None:
+    assert "histogram" in message(capsys, "simulate", "histogram", "--counts-only")
+
+
+def test_python_cli_py_is_the_same_command_with_its_exit_status() -> None:
+    done = subprocess.run(
+        [sys.executable, "cli.py", "simulate", "vec_ad"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: unknown kernel 'vec_ad'; did you mean vec_add")
+
+
+def test_a_reader_that_goes_away_is_no_mistake() -> None:
+    done = subprocess.run(
+        f"{sys.executable} cli.py explain | head -1",
+        cwd=ROOT,
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
