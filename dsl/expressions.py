@@ -141,7 +141,7 @@ def _subscript(frame: Frame, node: ast.Subscript) -> Value:
         return arrays.load(frame.builder, base, element_address(frame, base, node))
     if isinstance(base, Tup):
         return _tuple_element(frame, base, node)
-    raise frame.builder.refuse(f"{describe(base)} cannot be indexed", "index arrays and tuples only")
+    raise frame.builder.refuse(f"{describe(base)} cannot be indexed", "index tuples, and arrays that are arguments, shared or local")
 
 
 def element_address(frame: Frame, array: Arr, node: ast.Subscript) -> Imm | Reg:

@@ -81,5 +81,5 @@ def describe(value: Value) -> str:
         case Device(path=path):
             return f"cuda.{path}"
         case Static(obj=obj):
-            return f"{getattr(obj, '__name__', repr(obj))}"
+            return str(getattr(obj, "__name__", f"a {type(obj).__name__}"))
     return f"a {value.type} number"
