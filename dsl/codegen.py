@@ -19,7 +19,7 @@ from dsl.layout import DONE, FAILED, Ctx, Error, Frame
 from dsl.llvm import LANES, TYPES, Text, constant, lanes_constant, vector
 from dsl.runtime_ll import driver, trace_functions
 from dsl.shapes import Shapes
-from dsl.ssa import Phi, Ssa
+from dsl.ssa import Phi, Ssa, loop_exits
 
 STACK_ELEMENTS = 32
 """Private arrays up to this size are LLVM stack slots, which its passes turn into vector registers; longer ones stay in the frame."""
@@ -106,8 +106,8 @@ class WarpCode:
         return array.bytes // ir.BYTES[array.type] <= STACK_ELEMENTS and array.name in self.options.register_arrays
 
     def local_array(self, name: str) -> str:
-        """Return the host pointer of this warp's copy of a private array."""
-        return self._arrays[name]
+        """Return the host pointer of this warp's copy of a private array: stack slots in the full form, else its place in the frame."""
+        return self._stack[name] if self.full and name in self._stack else f"%{name}.frame"
 
     def local_start(self, name: str) -> int:
         """Return the byte offset of a private array in the thread's local frame."""
@@ -181,14 +181,12 @@ class WarpCode:
             cases = " ".join(f"i32 {k + 1}, label %resume{k}" for k in self.targets)
             t.put(f"switch i32 %resume, label %start [ {cases} ]")
         t.label("start")
-        self._poison_stack()
         self._enter(0)
         for target in self.targets:
             t.label(f"resume{target}")
             self._move_saved(target, save=False)
             self._enter(target)
-        for b in range(len(self.fn.blocks)):
-            self._emit_block(b, True)
+        self._emit_full()
         if self.masked:
             for b in range(len(self.fn.blocks)):
                 self._emit_block(b, False)
@@ -217,16 +215,20 @@ class WarpCode:
         for index, (block, definition) in self.ssa.defs.items():
             if self.wanted(index) and self._shared(index, block, definition):
                 self.slots[index] = t.alloca(self.kind(definition.dst))
-        self._arrays = {}
+        self._stack = {}
         for array in self.fn.local:
-            if self._stack_array(array):
+            t.head.append(f"  %{array.name}.frame = getelementptr i8, ptr %frame, i64 {self.array_at[array.name]}")
+            if self._stack_array(array) and not self.options.counts_only:
                 count = array.bytes // ir.BYTES[array.type]
-                self._arrays[array.name] = t.alloca(f"[{count} x {vector(TYPES[array.type])}]", None)
-            else:
-                t.head.append(f"  %{array.name}.f = getelementptr i8, ptr %frame, i64 {self.array_at[array.name]}")
-                self._arrays[array.name] = f"%{array.name}.f"
+                self._stack[array.name] = t.alloca(f"[{count} x {vector(TYPES[array.type])}]", None)
         self._runs = [[t.alloca("i64") for _ in range(1 if not self.masked else 3)] for _ in self.fn.blocks]
         self._code = t.alloca("i32")
+        self._span, self._copy = range(0), 0
+        self._unrolled = self._loops_to_unroll()
+        for header in self._unrolled:
+            last = self.ssa.loops[header]
+            self._joins -= set(range(header, last + 1))
+            self._joins |= loop_exits(self.fn, header, last)
 
     def _shared(self, index: int, block: int, definition: ir.Instr | Phi) -> bool:
         """Tell whether a value needs a slot: a phi, or a value read in another block or by another block's phi."""
@@ -238,20 +240,18 @@ class WarpCode:
             self._elsewhere = set().union(*self.ssa.live_in) if self.ssa.live_in else set()
         return self._elsewhere
 
-    def _poison_stack(self) -> None:
+    def _move_stack(self, save: bool) -> None:
+        """Copy the stack slots of small private arrays to the frame, or back: on the way out of the full form, and into it."""
+        t = self.text
         for array in self.fn.local:
-            if self._stack_array(array) and not self.options.counts_only:
-                for pointer, kind in self._elements(array):
-                    self.text.put(f"store {kind} splat ({kind.split(' x ')[1][:-1]} -1), ptr {pointer}")
-
-    def _elements(self, array: ir.LocalArray) -> list[tuple[str, str]]:
-        """Return (pointer, integer vector type) of each element of a stack array."""
-        size = ir.BYTES[array.type]
-        kind = vector(f"i{8 * size}")
-        pointers = []
-        for e in range(array.bytes // size):
-            pointers.append((self.text.do(f"getelementptr i8, ptr {self._arrays[array.name]}, i64 {e * size * LANES}"), kind))
-        return pointers
+            if array.name not in self._stack:
+                continue
+            size = ir.BYTES[array.type]
+            kind = vector(f"i{8 * size}")
+            for offset in range(0, array.bytes * LANES, size * LANES):
+                places = [t.do(f"getelementptr i8, ptr {p}, i64 {offset}") for p in (self._stack[array.name], f"%{array.name}.frame")]
+                source, sink = places if save else reversed(places)
+                t.put(f"store {kind} {t.do(f'load {kind}, ptr {source}')}, ptr {sink}")
 
     def _move_saved(self, target: int, save: bool) -> None:
         """Save to the frame (or load from it) what block `target` needs after a barrier."""
@@ -262,25 +262,20 @@ class WarpCode:
             place = t.do(f"getelementptr i8, ptr %frame, i64 {self.saved_at[index]}")
             source, sink = (self.slots[index], place) if save else (place, self.slots[index])
             t.put(f"store {kind} {t.do(f'load {kind}, ptr {source}')}, ptr {sink}")
-        if self.options.counts_only:
-            return
-        for array in self.fn.local:
-            if self._stack_array(array):
-                for e, (pointer, kind) in enumerate(self._elements(array)):
-                    offset = self.array_at[array.name] + e * ir.BYTES[array.type] * LANES
-                    place = t.do(f"getelementptr i8, ptr %frame, i64 {offset}")
-                    source, sink = (pointer, place) if save else (place, pointer)
-                    t.put(f"store {kind} {t.do(f'load {kind}, ptr {source}')}, ptr {sink}")
 
     def _enter(self, target: int) -> None:
         """Go on at a block with the warp's live lanes, in the form that fits them."""
         t = self.text
         if not self.masked:
+            self._move_stack(save=False)
             t.put(f"br label %u{target}")
             return
         live = t.do(f"load i32, ptr {t.field('%frame', Frame.LIVE)}")
-        some = t.name("some")
-        t.put(f"br i1 {t.do(f'icmp eq i32 {live}, -1')}, label %u{target}, label %{some}")
+        every, some = t.name("every"), t.name("some")
+        t.put(f"br i1 {t.do(f'icmp eq i32 {live}, -1')}, label %{every}, label %{some}")
+        t.label(every)
+        self._move_stack(save=False)
+        t.put(f"br label %u{target}")
         t.label(some)
         t.put(f"store i32 {live}, ptr {self._pending(target)}")
         t.put(f"br label %m{target}")
@@ -312,15 +307,68 @@ class WarpCode:
 
     # -------------------------------------------------------------------------------------- one block
 
-    def _emit_block(self, b: int, full: bool) -> None:
-        t = self.text
-        self.block, self.full, self.values = b, full, {}
-        t.label(f"{'u' if full else 'm'}{b}")
-        if full:
-            self.mask, self.bits = "splat (i1 true)", "-1"
-        else:
-            self._take_pending(b)
+    def _emit_full(self) -> None:
+        """Write the full forms; a short counted loop over stack slots is written once an iteration, so that LLVM sees constant places."""
+        b = 0
+        while b < len(self.fn.blocks):
+            trips = self._unrolled.get(b)
+            if trips is None:
+                self._emit_block(b, True)
+                b += 1
+                continue
+            last = self.ssa.loops[b]
+            self._span = range(b, last + 1)
+            for self._copy in range(trips):
+                for inner in self._span:
+                    self._emit_block(inner, True)
+            self._copy = trips
+            self._emit_last_test(b)
+            self._span, self._copy, b = range(0), 0, last + 1
+
+    def _emit_last_test(self, header: int) -> None:
+        """Write the header's last run, which leaves the loop."""
+        self._begin_full(header)
+        block = self.fn.blocks[header]
+        for instr in block.instrs:
+            self._instruction(instr)
+        terminator = block.terminator
+        leave = terminator.if_false if terminator.if_true in self._span else terminator.if_true
+        self._copy_phis(header, leave, None)
+        self.text.put(f"br label %{self._label(leave)}")
+
+    def _label(self, target: int) -> str:
+        """Return the label of a block's full form, seen from the block that is being written."""
+        copy = self._copy + (target == self._span.start) if target in self._span else 0
+        return f"u{target}" + (f"c{copy}" if copy else "")
+
+    def _begin_full(self, b: int) -> None:
+        self.block, self.full, self.values = b, True, {}
+        self.mask, self.bits = "splat (i1 true)", "-1"
+        self.text.label(f"u{b}" + (f"c{self._copy}" if self._copy else ""))
         self._count_run(b)
+
+    def _loops_to_unroll(self) -> dict[int, int]:
+        """Map the headers of short counted loops that index a stack array, and hold no other loop, to their trips."""
+        found = {}
+        for header, last in self.ssa.loops.items():
+            trips = constant_trips(self.ssa, header)
+            inner = any(header < h <= last for h in self.ssa.loops)
+            barrier = any(header <= t <= last for t in self.targets)
+            if trips is None or trips > STACK_ELEMENTS or inner or barrier:
+                continue
+            instrs = [i for b in self.fn.blocks[header : last + 1] for i in b.instrs if isinstance(i, (ir.Ld, ir.St))]
+            if any(i.space == "local" and i.array in self._stack for i in instrs):
+                found[header] = trips
+        return found
+
+    def _emit_block(self, b: int, full: bool) -> None:
+        if full:
+            self._begin_full(b)
+        else:
+            self.block, self.full, self.values = b, False, {}
+            self.text.label(f"m{b}")
+            self._take_pending(b)
+            self._count_run(b)
         block = self.fn.blocks[b]
         if block.may_spin:
             self._count_step()
@@ -337,8 +385,11 @@ class WarpCode:
         t.label(some)
         t.put(f"store i32 0, ptr {pending}")
         if b in self._joins:
-            part = t.name("part")
-            t.put(f"br i1 {t.do(f'icmp eq i32 {self.bits}, -1')}, label %u{b}, label %{part}")
+            every, part = t.name("every"), t.name("part")
+            t.put(f"br i1 {t.do(f'icmp eq i32 {self.bits}, -1')}, label %{every}, label %{part}")
+            t.label(every)
+            self._move_stack(save=False)
+            t.put(f"br label %u{b}")
             t.label(part)
         self.mask = t.do(f"bitcast i32 {self.bits} to {FLAGS}")
 
@@ -483,7 +534,7 @@ class WarpCode:
         """Continue at a block with the lanes of this one."""
         t = self.text
         if self.full:
-            t.put(f"br label %u{target}")
+            t.put(f"br label %{self._label(target)}")
             return
         self._wait_at(target, self.bits)
         t.put(f"br label %m{target if target <= b else b + 1}")
@@ -526,9 +577,10 @@ class WarpCode:
             t.label(arm)
             kept = dict(self.values)
             self._copy_phis(b, target, None)
-            t.put(f"br label %u{target}")
+            t.put(f"br label %{self._label(target)}")
             self.values = kept
             t.label(rest)
+        self._move_stack(save=True)
         self._split(b, yes, holds, no, t.do(f"xor i32 {holds}, -1"))
 
     def _split(self, b: int, yes: int, taken: str, no: int, other: str) -> None:
@@ -574,6 +626,8 @@ class WarpCode:
             t.label(fine)
         self._copy_phis(b, target, None)
         self._move_saved(target, save=True)
+        if self.full:
+            self._move_stack(save=True)
         self._leave(target + 1)
 
     def _return(self, b: int) -> None:
@@ -586,6 +640,27 @@ class WarpCode:
         left = t.do(f"and i32 {live}, {t.do(f'xor i32 {self.bits}, -1')}")
         t.put(f"store i32 {left}, ptr {place}")
         t.put(f"br label %m{b + 1}")
+
+
+def constant_trips(ssa: Ssa, header: int) -> int | None:
+    """Return how often the body of a counted loop with constant ends runs, or None for any other loop."""
+    terminator = ssa.fn.blocks[header].terminator
+    if not isinstance(terminator, ir.Bra) or not isinstance(terminator.cond, ir.Reg):
+        return None
+    test = ssa.defs[terminator.cond.index][1]
+    if not isinstance(test, ir.Setp) or test.op != "lt" or not isinstance(test.b, ir.Imm) or not isinstance(test.a, ir.Reg):
+        return None
+    block, phi = ssa.defs[test.a.index]
+    if block != header or not isinstance(phi, Phi):
+        return None
+    ends = [v for p, v in phi.incoming.items() if p < header]
+    steps = [v for p, v in phi.incoming.items() if p >= header]
+    if len(ends) != 1 or len(steps) != 1 or not isinstance(ends[0], ir.Imm) or not isinstance(steps[0], ir.Reg):
+        return None
+    match ssa.defs[steps[0].index][1]:
+        case ir.Alu(op="add", srcs=(ir.Reg(index=i), ir.Imm(value=step))) if i == phi.dst.index and step > 0:
+            return max(0, -(-(int(test.b.value) - int(ends[0].value)) // int(step)))
+    return None
 
 
 def parameter_words(fn: ir.Function) -> list[str]:

@@ -100,12 +100,56 @@ def _narrow(interval: Interval, op: str, bound: Interval) -> Interval:
     return lo, hi
 
 
+def _to_multiples(interval: Interval, divisor: int) -> Interval:
+    """Return the part of an interval between multiples of a number."""
+    if divisor <= 1:
+        return interval
+    lo, hi = interval
+    return (lo if lo == -INF else -(-lo // divisor) * divisor), (hi if hi == INF else hi // divisor * divisor)
+
+
+def _divisors(ssa: Ssa) -> dict[int, int]:
+    """Return a number that divides each integer register (0: it is 0): a counter from 0 in steps of 8 is a multiple of 8."""
+    known: dict[int, int] = {}
+
+    def of(o: ir.Operand) -> int | None:
+        if isinstance(o, ir.Imm):
+            return abs(o.value) if isinstance(o.value, int) else 1
+        return known.get(o.index)
+
+    def transfer(definition: ir.Instr | Phi) -> int | None:
+        if isinstance(definition, Phi):
+            values = [v for o in definition.incoming.values() if (v := of(o)) is not None]
+            return math.gcd(*values) if values else None
+        values = [of(o) for o in ir.sources(definition)]
+        if None in values:
+            return None
+        match definition:
+            case ir.Alu(op="add" | "sub" | "min" | "max"):
+                return math.gcd(*values)
+            case ir.Alu(op="mul"):
+                return values[0] * values[1]
+            case ir.Alu(op="mov" | "neg") | ir.Cvt(to_type="s64" | "s32", from_type="s64" | "s32"):
+                return values[0]
+        return 1
+
+    changed = True
+    while changed:
+        changed = False
+        for index, (_, definition) in ssa.defs.items():
+            if definition.dst.type[0] in "su" and (new := transfer(definition)) is not None and new != known.get(index):
+                known[index] = new
+                changed = True
+    return known
+
+
 class Intervals:
     """Answer `at(operand, block)`: the interval of an integer operand where it is used."""
 
     def __init__(self, ssa: Ssa, limits: Limits) -> None:
         self.ssa, self.limits = ssa, limits
         self.facts = _dominating_facts(ssa)
+        self.divisors = _divisors(ssa)
         self.base: dict[int, Interval] = {}
         self._solve()
         self._memo: dict[tuple[int, int], Interval] = {}
@@ -132,7 +176,7 @@ class Intervals:
                 interval = _narrow(interval, op, self.at(setp.b, block))
             elif isinstance(setp.b, ir.Reg) and setp.b.index == reg.index:
                 interval = _narrow(interval, _MIRRORED[op], self.at(setp.a, block))
-        return interval
+        return _to_multiples(interval, self.divisors.get(reg.index, 1))
 
     def _solve(self) -> None:
         visits: dict[int, int] = {}

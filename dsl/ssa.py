@@ -2,7 +2,7 @@
 
 What it models: which assignment a use sees. Where several meet, a phi says which value comes along which edge. Besides
 the usual places, a phi stands at every edge that leaves a loop, for each register assigned in it: lanes that leave in
-different iterations take their own value along (closed loops). What it leaves out: lanes and masks. Checked by no metric of its own.
+different iterations take their own value along (closed loops). Copies (mov) disappear: the copy's name stands for its source. What it leaves out: lanes and masks. Checked by no metric of its own.
 
 A loop here is a span of layout: its header to the block with its back edge (dsl/ir.py), so code that runs just before a
 `break` belongs to it as well.
@@ -179,6 +179,9 @@ class _Renamer:
         new = ir.Block(may_spin=old.may_spin)
         for instr in old.instrs:
             copy = _with_sources(instr, read)
+            if _is_copy(copy):
+                names[copy.dst.index] = copy.srcs[0]
+                continue
             if (dst := ir.destination(instr)) is not None:
                 copy = replace(copy, dst=self.fresh(dst))
                 names[dst.index] = copy.dst
@@ -189,6 +192,14 @@ class _Renamer:
         for t in ir.successors(old.terminator):
             for phi in self.ssa.phis[t]:
                 phi.incoming[b] = names.get(phi.variable, ir.Imm(0))
+
+
+def _is_copy(instr: ir.Instr) -> bool:
+    """Tell whether an instruction only gives a value another name; SSA form needs none of these."""
+    if not isinstance(instr, ir.Alu) or instr.op != "mov" or instr.type != instr.dst.type:
+        return False
+    source = instr.srcs[0]
+    return isinstance(source, ir.Imm) or source.type == instr.type
 
 
 def _with_sources(instr, read):  # type: ignore[no-untyped-def]

@@ -1,0 +1,422 @@
+"""A launch from `kernel[grid, block](*args)` to a `Launch` with every counter.
+
+What it models: what the driver and the hardware do around a kernel: arguments are copied to the device and back, blocks run in waves, a
+wave's traces go through the caches of the SMs it runs on. What it leaves out: time. Checked by what it counts; see dsl/engine.py
+and gpusim/hierarchy.py.
+
+Engines: "compiled" (dsl/codegen.py), "ir" (dsl/interpreter.py), "oracle" (the Python source, a thread at a time). "auto" is
+the compiled one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dsl import ir, messages
+from dsl.frontend import compile_function
+from dsl.types import ArgType, arg_type
+from gpusim import session
+from gpusim.arch import Arch
+from gpusim.counters import Counters
+from gpusim.errors import BadOption, LaunchRefused, UserError
+from gpusim.launch import Launch, Registers
+from gpusim.memory import GlobalMemory, VirtualArray
+from gpusim.occupancy import check_launch, occupancy, opt_in_note
+from gpusim.scheduler import waves
+
+ENGINES = ("auto", "compiled", "ir", "oracle")
+QUANTUM_RECORDS = 32
+"""Records a block replays before its neighbours take a turn: about one 32-lane tile row of requests; modelled."""
+Progress = Callable[[int, int], None]
+
+
+class Device:
+    """Hold a simulated GPU between launches: its memory and its caches.
+
+    arch: the GPU. l2: "cold" empties the caches before each launch, as ncu does; "warm" keeps L2 as the previous launch
+    left it. quantum_records: how many trace records a block replays in one turn (modelled).
+    """
+
+    def __init__(self, arch: Arch, l2: str = "cold", quantum_records: int = QUANTUM_RECORDS) -> None:
+        if l2 not in ("cold", "warm"):
+            raise BadOption(f"l2 is {l2!r}; it must be 'cold' or 'warm'")
+        self.arch, self.l2, self.quantum_records = arch, l2, quantum_records
+        self.memory = GlobalMemory()
+
+    @cached_property
+    def hierarchy(self) -> Any:
+        """Return the caches (imported and made at the first launch that replays)."""
+        from gpusim.hierarchy import MemorySystem
+
+        return MemorySystem(self.arch, self.l2)
+
+
+class DeviceArray:
+    """Be an array in the device's memory: what `cuda.to_device` and `cuda.device_array` return.
+
+    Indexing and numpy functions see the device's data directly; `copy_to_host` gives a numpy array of its own.
+    """
+
+    def __init__(self, device: Device, shape: tuple[int, ...], dtype: Any) -> None:
+        self.dtype = np.dtype(dtype)
+        self.shape = tuple(int(n) for n in shape)
+        self.nbytes = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+        self.address = device.memory.alloc(self.nbytes)
+        self._view = device.memory.view(self.address, self.shape, self.dtype)
+        self.strides, self.ndim, self.size = self._view.strides, self._view.ndim, self._view.size
+
+    def copy_to_host(self, ary: np.ndarray | None = None, stream: Any = 0) -> np.ndarray:
+        """Return a copy as a numpy array, or fill `ary` and return it."""
+        if ary is None:
+            return self._view.copy()
+        ary[...] = self._view
+        return ary
+
+    def copy_to_device(self, ary: Any, stream: Any = 0) -> None:
+        """Fill the array from a host array or another device array."""
+        self._view[...] = ary._view if isinstance(ary, DeviceArray) else ary
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """Let numpy read the array."""
+        return self._view.astype(dtype) if dtype is not None else self._view.copy()
+
+    def __len__(self) -> int:
+        """Return the extent of the first dimension."""
+        return len(self._view)
+
+    def __getitem__(self, index: Any) -> Any:
+        """Read elements from the host."""
+        return self._view[index]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Write elements from the host."""
+        self._view[index] = value
+
+
+class Dispatcher:
+    """Be a kernel, or a device function: what `@cuda.jit` returns.
+
+    `kernel[grid, block, stream, shared_bytes](*args)` launches it on the current session's GPU (gpusim/session.py). A device
+    function is called from kernels only. py_func is the Python function.
+    """
+
+    def __init__(self, py_func: Callable[..., Any], device: bool = False, options: dict[str, Any] | None = None) -> None:
+        self.py_func, self.device, self.options = py_func, device, dict(options or {})
+        self.__name__, self.__doc__ = py_func.__name__, py_func.__doc__
+        self.__module__ = py_func.__module__
+        self._functions: dict[tuple[ArgType, ...], ir.Function] = {}
+        self._compiled: dict[Any, Any] = {}
+
+    def function(self, arg_types: tuple[ArgType, ...]) -> ir.Function:
+        """Return the kernel as WarpIR for arguments of these types."""
+        if arg_types not in self._functions:
+            self._functions[arg_types] = compile_function(self.py_func, arg_types)
+        return self._functions[arg_types]
+
+    def compiled(self, arg_types: tuple[ArgType, ...], key: Any) -> Any:
+        """Return the machine code (dsl.engine.Compiled) for argument types and a dsl.engine.Key."""
+        from dsl.engine import Compiled
+
+        if (arg_types, key) not in self._compiled:
+            self._compiled[arg_types, key] = Compiled(self.function(arg_types), key)
+        return self._compiled[arg_types, key]
+
+    def __getitem__(self, configuration: Any) -> Callable[..., None]:
+        """Return a function that launches: kernel[grid, block], [grid, block, stream] or [grid, block, stream, shared_bytes]."""
+        if self.device:
+            raise LaunchRefused(f"{self.__name__} is a device function; call it from a kernel")
+        if not isinstance(configuration, tuple) or not 2 <= len(configuration) <= 4:
+            raise LaunchRefused(f"write {self.__name__}[grid, block] or {self.__name__}[grid, block, stream, shared_bytes]")
+        grid, block, _, shared_bytes = (*configuration, 0, 0)[:4]
+
+        def run(*args: Any) -> None:
+            _launch_in_session(self, grid, block, args, shared_bytes)
+
+        return run
+
+    configure = __getitem__
+
+    def forall(self, ntasks: int, tpb: int = 0, stream: Any = 0, sharedmem: int = 0) -> Callable[..., None]:
+        """Return a function that launches at least `ntasks` threads in blocks of `tpb` (256 if 0)."""
+        block = tpb or 256
+        return self[max(1, -(-ntasks // block)), block, stream, sharedmem]
+
+    def __call__(self, *args: Any) -> Any:
+        """Refuse a call from the host; a kernel needs a grid and a block."""
+        raise LaunchRefused(
+            f"{self.__name__} is a device function; call it from a kernel" if self.device
+            else f"kernel {self.__name__} needs a grid and a block: {self.__name__}[grid, block](...)"
+        )  # fmt: skip
+
+
+def _launch_in_session(kernel: Dispatcher, grid: Any, block: Any, args: tuple[Any, ...], shared_bytes: int) -> None:
+    now = session.current()
+    wanted = now.wants(kernel.__name__)
+    device = session_device()
+    result = launch(
+        kernel, grid, block, args, device, shared_bytes=shared_bytes, registers=now.registers, counts_only=now.counts_only,
+        engine=now.engine, max_steps=now.max_steps, strict_index=now.strict_index, progress=now.progress,
+    )  # fmt: skip
+    if wanted:
+        now.record(result)
+
+
+def session_device() -> Device:
+    """Return the device of the current session, made at its first use."""
+    now = session.current()
+    if now.device is None:
+        now.device = Device(now.arch, now.l2)
+    return now.device
+
+
+# ------------------------------------------------------------------------------------------ arguments
+
+
+@dataclass
+class Placed:
+    """Hold a launch's arguments on the device: parameters by name, and the host arrays to copy back."""
+
+    params: dict[str, int | float]
+    copies: list[tuple[np.ndarray, np.ndarray]]
+    nonnegative: frozenset[str]
+
+
+def _device_layout(array: Any) -> tuple[int, ...]:
+    """Return the byte strides an array has on the device: its own if they can stay, else those of a C-contiguous copy."""
+    strides = tuple(int(s) for s in array.strides)
+    return strides if all(s >= 0 for s in strides) else VirtualArray(tuple(array.shape), np.dtype(array.dtype)).strides
+
+
+def place_arguments(fn: ir.Function, args: tuple[Any, ...], memory: GlobalMemory) -> Placed:
+    """Copy arguments to the device in order; one host array passed twice (or two views of it) has one place."""
+    params: dict[str, int | float] = {}
+    copies: list[tuple[np.ndarray, np.ndarray]] = []
+    nonnegative = []
+    owners: dict[int, tuple[int, int]] = {}
+    for param, value in zip(fn.params, args, strict=True):
+        if param.ndim is None:
+            params[param.name] = value.item() if isinstance(value, np.generic) else value
+            if param.type[0] in "su" and params[param.name] >= 0:
+                nonnegative.append(param.name)
+            continue
+        address, strides = _place_array(value, memory, owners, copies)
+        params[f"{param.name}.base"] = address
+        params.update({f"{param.name}.shape.{k}": int(n) for k, n in enumerate(value.shape)})
+        params.update({f"{param.name}.stride.{k}": int(s) for k, s in enumerate(strides)})
+    return Placed(params, copies, frozenset(nonnegative))
+
+
+def _place_array(
+    value: Any, memory: GlobalMemory, owners: dict[int, tuple[int, int]], copies: list[tuple[np.ndarray, np.ndarray]]
+) -> tuple[int, tuple[int, ...]]:
+    if isinstance(value, DeviceArray):
+        return value.address, value.strides
+    if isinstance(value, VirtualArray):
+        if id(value) not in owners:
+            owners[id(value)] = (memory.alloc(value.nbytes), 0)
+        return owners[id(value)][0], value.strides
+    owner = value
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    low, high = np.lib.array_utils.byte_bounds(owner)
+    if id(owner) not in owners:
+        owners[id(owner)] = (memory.alloc(high - low), low)
+    base, start = owners[id(owner)]
+    address = base + int(value.__array_interface__["data"][0]) - start
+    view = memory.view(address, value.shape, value.dtype, value.strides)
+    view[...] = value
+    copies.append((value, view))
+    return address, value.strides
+
+
+def _check_arguments(kernel: Dispatcher, args: tuple[Any, ...], counts_only: bool) -> None:
+    code = kernel.py_func.__code__
+    names = code.co_varnames[: code.co_argcount]
+    if len(args) != len(names):
+        raise LaunchRefused(f"kernel {kernel.__name__} takes {len(names)} arguments ({', '.join(names)}), {len(args)} were given")
+    for name, value in zip(names, args, strict=True):
+        if isinstance(value, VirtualArray) and not counts_only:
+            raise LaunchRefused(f"argument {name} of kernel {kernel.__name__} has no data; only --counts-only can run it")
+
+
+# ------------------------------------------------------------------------------------------ a launch
+
+
+def _positive(size: Any, what: str, kernel: str) -> messages.Dim3:
+    values = size if isinstance(size, tuple) else (size,)
+    whole = all(isinstance(v, (int, np.integer)) for v in values)
+    if not whole or not 1 <= len(values) <= 3:
+        raise LaunchRefused(f"kernel {kernel}: the {what} is {size!r}; it is an integer or a tuple of up to three")
+    return messages.dim3(tuple(int(v) for v in values))
+
+
+def launch(
+    kernel: Dispatcher,
+    grid: int | tuple[int, ...],
+    block: int | tuple[int, ...],
+    args: tuple[Any, ...],
+    device: Device,
+    *,
+    shared_bytes: int = 0,
+    registers: Registers | None = None,
+    counts_only: bool = False,
+    engine: str = "auto",
+    max_steps: int | None = None,
+    strict_index: bool = False,
+    progress: Progress | None = None,
+) -> Launch:
+    """Run one launch and return what it counted; arrays among the arguments are changed in place, as by numba.cuda.
+
+    shared_bytes: dynamic shared memory. registers: a thread's (given or recorded); None: the kernel's max_registers, else an estimate.
+    counts_only: no float work and no data, the same counts. progress: called with (blocks done, blocks in all).
+    Raises the UserErrors of a mistaken launch or kernel; arrays are unchanged then.
+    """
+    if engine not in ENGINES:
+        raise BadOption(f"engine {engine!r} is unknown; there are {', '.join(ENGINES)}")
+    size, shape = _positive(grid, "grid", kernel.__name__), _positive(block, "block", kernel.__name__)
+    _check_arguments(kernel, args, counts_only)
+    arg_types = tuple(arg_type(a) for a in args)
+    fn = kernel.function(arg_types)
+    check_launch(device.arch, size, shape, fn.static_shared_bytes, shared_bytes, 1, _buffers(fn, shared_bytes), kernel.__name__)
+    mark = device.memory.mark()
+    try:
+        placed = place_arguments(fn, args, device.memory)
+        placed.params.update(_dynamic_extents(fn, shared_bytes))
+        run = _Run(kernel, fn, arg_types, size, shape, placed, device, shared_bytes, registers, counts_only, max_steps, strict_index)
+        result = run.by_engine("compiled" if engine == "auto" else engine, args, progress)
+        for host, view in placed.copies:
+            if not counts_only and engine != "oracle":
+                host[...] = view
+    finally:
+        device.memory.release(mark)
+    return result
+
+
+def _buffers(fn: ir.Function, shared_bytes: int) -> tuple[tuple[str, int], ...]:
+    static = tuple((a.name, a.bytes) for a in fn.shared if a.bytes)
+    return (*static, ("dynamic", shared_bytes)) if shared_bytes else static
+
+
+def _dynamic_extents(fn: ir.Function, shared_bytes: int) -> dict[str, int]:
+    return {f"{a.name}.shape.0": shared_bytes // ir.BYTES[a.type] for a in fn.shared if a.bytes == 0}
+
+
+@dataclass
+class _Run:
+    """Hold what the engines need to run one launch."""
+
+    kernel: Dispatcher
+    fn: ir.Function
+    arg_types: tuple[ArgType, ...]
+    grid: messages.Dim3
+    block: messages.Dim3
+    placed: Placed
+    device: Device
+    shared_bytes: int
+    registers: Registers | None
+    counts_only: bool
+    max_steps: int | None
+    strict_index: bool
+
+    @cached_property
+    def compiled(self) -> Any:
+        from dsl.engine import Key
+
+        return self.kernel.compiled(self.arg_types, Key(self.block, self.counts_only, self.strict_index, self.placed.nonnegative))
+
+    @cached_property
+    def taken(self) -> Registers:
+        """Return the registers of a thread and where the number comes from."""
+        if self.registers is not None:
+            return self.registers
+        limit = self.kernel.options.get("max_registers")
+        estimate = min(self.compiled.registers, self.device.arch.max_registers_per_thread)
+        if limit is not None and limit < estimate:
+            return Registers(int(limit), "given", "max_registers of cuda.jit")
+        return Registers(max(estimate, self.device.arch.min_registers), "estimated", "liveness of WarpIR, modelled")
+
+    @cached_property
+    def occupancy(self) -> Any:
+        threads = self.block[0] * self.block[1] * self.block[2]
+        arch, static = self.device.arch, self.fn.static_shared_bytes
+        check_launch(
+            arch, self.grid, self.block, static, self.shared_bytes, self.taken.per_thread, _buffers(self.fn, self.shared_bytes), self.fn.name
+        )
+        return occupancy(arch, threads, self.taken.per_thread, static, self.shared_bytes)
+
+    def by_engine(self, engine: str, args: tuple[Any, ...], progress: Progress | None) -> Launch:
+        run = {"compiled": self.run_compiled, "ir": self.run_ir, "oracle": lambda p: self.run_oracle(args, p)}[engine]
+        counters, notes = run(progress)
+        return Launch(
+            kernel=self.fn.name, grid=self.grid, block=self.block, arch=self.device.arch, registers=self.taken,
+            static_shared_bytes=self.fn.static_shared_bytes, dynamic_shared_bytes=self.shared_bytes,
+            shared_buffers=tuple((a.name, a.bytes) for a in self.fn.shared if a.bytes), occupancy=self.occupancy, counters=counters,
+            l2=self.device.l2, engine=engine, counts_only=self.counts_only, quantum_records=self.device.quantum_records,
+            notes=(*notes, *self._opt_in()),
+        )  # fmt: skip
+
+    def _opt_in(self) -> tuple[str, ...]:
+        note = opt_in_note(self.device.arch, self.fn.static_shared_bytes, self.shared_bytes)
+        return (note,) if note else ()
+
+    def _waves(self) -> Iterator[tuple[int, int, np.ndarray]]:
+        return waves(messages.linear_count(self.grid), self.occupancy.blocks_per_sm, self.device.arch.sm_count)
+
+    def run_compiled(self, progress: Progress | None) -> tuple[Counters, tuple[str, ...]]:
+        from dsl.engine import EngineRun
+
+        static = self.fn.static_shared_bytes
+        run = EngineRun(self.compiled, self.grid, self.placed.params, self.device.memory, static + self.shared_bytes, self.max_steps)
+        counters = self._replayed(lambda first, count: run.wave(first, count), progress)
+        return _with_hierarchy(run.counters(), counters), run.notes()
+
+    def run_ir(self, progress: Progress | None) -> tuple[Counters, tuple[str, ...]]:
+        from dsl import interpreter
+
+        total = Counters.zero()
+
+        def wave(first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+            nonlocal total
+            run = interpreter.run(
+                self.fn, self.grid, self.block, self.placed.params, self.device.memory, self.shared_bytes, range(first, first + count),
+                self.max_steps, self.strict_index, self.compiled.register_arrays,
+            )  # fmt: skip
+            total = total + run.counters
+            offsets = np.cumsum([0, *(len(t) for t in run.trace)])
+            return np.concatenate([np.zeros(0, np.uint64), *run.trace]), offsets
+
+        hierarchy = self._replayed(wave, progress)
+        return _with_hierarchy(total, hierarchy), ()
+
+    def run_oracle(self, args: tuple[Any, ...], progress: Progress | None) -> tuple[Counters, tuple[str, ...]]:
+        from dsl import oracle
+
+        run = oracle.run(self.kernel.py_func, self.grid, self.block, args, self.shared_bytes, self.max_steps, self.strict_index)
+        note = "the Python oracle ran: accesses and requests are counted; arithmetic, L1, L2 and DRAM are not"
+        return oracle.as_counters(run), (note,)
+
+    def _replayed(self, wave: Callable[[int, int], tuple[np.ndarray, np.ndarray]], progress: Progress | None) -> Any:
+        """Run the grid wave by wave and replay each wave's trace; return the hierarchy's counters."""
+        caches = self.device.hierarchy
+        caches.begin(self.occupancy.l1_bytes)
+        blocks, done = messages.linear_count(self.grid), 0
+        for first, count, sm in self._waves():
+            records, offsets = wave(first, count)
+            caches.replay(records, offsets, sm, self.device.quantum_records)
+            done += count
+            if progress is not None:
+                progress(done, blocks)
+        return caches.end()
+
+
+def _with_hierarchy(counters: Counters, hierarchy: Any) -> Counters:
+    counters.hierarchy = hierarchy
+    return counters
+
+
+__all__ = ["Device", "DeviceArray", "Dispatcher", "UserError", "launch", "session_device"]
