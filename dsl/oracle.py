@@ -23,7 +23,8 @@ import numpy as np
 from dsl import request_rules
 from dsl.messages import Dim3, dim3, endless_loop, linear_count, unlinear
 from dsl.oracle_arrays import Access, Recorder, Tracked
-from dsl.oracle_cuda import Cuda, Rebuilder, SharedMemory, argument
+from dsl.oracle_cuda import Cuda, SharedMemory
+from dsl.oracle_rebuild import Rebuilder, argument
 from dsl.oracle_threads import Strand, Thread, check_barrier, while_lines
 from gpusim.counters import Counters, SharedCounts, SpaceCounts
 from gpusim.errors import UnsupportedFeature
@@ -210,8 +211,9 @@ class _Placer:
         """Return what stands for an array argument; one that is on the device already keeps its address."""
         if not hasattr(value, "__getitem__"):
             raise UnsupportedFeature(
-                f"kernel {self.recorder.kernel}: argument {name!r} is a {type(value).__name__} without data, and "
-                "the Python oracle computes values; pass a numpy array, or count only with the compiled engine"
+                f"kernel {self.recorder.kernel}: argument {name!r} is a {type(value).__name__} without data, "
+                "and the Python oracle computes values; pass a numpy array, or count only with the "
+                "compiled engine"
             )
         data = value if isinstance(value, np.ndarray) else value[...]
         address = value.address if hasattr(value, "address") else self.address(data)

@@ -183,7 +183,10 @@ class Tracked:
 
     def address_of(self, index: tuple[int, ...]) -> int:
         """Return the byte address of an element."""
-        return self.address + sum(i * stride for i, stride in zip(index, self.data.strides, strict=True))
+        address = self.address
+        for i, stride in zip(index, self.data.strides, strict=True):
+            address += i * stride
+        return address
 
     def _part(self, index: tuple[Any, ...]) -> Tracked:
         """Return a row or a slice, sharing the storage."""
@@ -194,10 +197,11 @@ class Tracked:
     def __getitem__(self, index: Any) -> Any:
         frame = sys._getframe(1)
         where = self.locate(index, frame)
-        if len(where) < self.data.ndim or any(isinstance(item, slice) for item in where):
+        value = self.data[where]
+        if isinstance(value, np.ndarray):
             return self._part(where)
         self.recorder.record(self, self.address_of(where), "load", frame)
-        return from_storage(self.data[where])
+        return from_storage(value)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         frame = sys._getframe(1)

@@ -16,7 +16,7 @@ import math
 import operator
 import sys
 from collections.abc import Callable, Iterator
-from types import CellType, CodeType, FrameType, FunctionType, ModuleType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,6 +50,14 @@ class Cast:
         if self.dtype.kind == "f":
             return self.dtype.type(value)
         return int(to_storage(value, self.dtype))
+
+
+class Float(Cast):
+    """Stand for `float`, which leaves a float32 as it is (numba's rule)."""
+
+    def __call__(self, value: Any) -> Any:
+        """Return a float64, or the value itself if it is a float."""
+        return value if isinstance(value, np.floating) else np.float64(value)
 
 
 def dtype_of(obj: Any) -> np.dtype[Any]:
@@ -322,70 +330,3 @@ def counted_range(recorder: Recorder) -> Callable[..., Iterator[int]]:
             del loops[depth:]
 
     return loop
-
-
-class Rebuilder:
-    """Make copies of Python functions in which names mean the stand-ins; the originals stay as they are."""
-
-    def __init__(self, cuda: Cuda, recorder: Recorder) -> None:
-        self.cuda, self.math = cuda, Math()
-        self.builtins = {"range": counted_range(recorder), "min": minimum, "max": maximum}
-        self.codes: set[CodeType] = set()
-        self._made: dict[FunctionType, FunctionType] = {}
-
-    def function(self, original: FunctionType) -> FunctionType:
-        """Return the copy of a function; functions that it names are copied too."""
-        if original in self._made:
-            return self._made[original]
-        namespace: dict[str, Any] = {}
-        cells = tuple(CellType(None) for _ in original.__closure__ or ())
-        copy = FunctionType(original.__code__, namespace, original.__name__, original.__defaults__, cells)
-        copy.__kwdefaults__ = original.__kwdefaults__
-        self._made[original] = copy
-        self.codes.add(original.__code__)
-        namespace |= self._replaced(original.__globals__, original.__code__)
-        for cell, old in zip(cells, original.__closure__ or (), strict=True):
-            cell.cell_contents = self._value(old.cell_contents)
-        return copy
-
-    def _replaced(self, module: dict[str, Any], code: CodeType) -> dict[str, Any]:
-        """Return a module's names with stand-ins for those that the code uses."""
-        used = _names(code)
-        own = {name: self._value(module[name]) for name in used if name in module}
-        return {**module, **{n: f for n, f in self.builtins.items() if n not in module}, **own}
-
-    def _value(self, value: Any) -> Any:
-        """Return what stands for a value inside the kernel."""
-        if isinstance(value, ModuleType):
-            is_cuda = value.__name__.rpartition(".")[2] == "cuda"
-            return self.math if value is math else self.cuda if is_cuda else value
-        inner = getattr(value, "py_func", value)
-        if isinstance(inner, FunctionType):
-            return self.function(inner)
-        element = (
-            types.element_type(value)
-            if not isinstance(value, np.ndarray) and value not in (bool, int, float)
-            else None
-        )
-        if element is not None and not isinstance(value, np.dtype):
-            return Cast(element)
-        return _math_function(self.math, value)
-
-
-def _math_function(stand_in: Math, value: Any) -> Any:
-    """Return the stand-in's function for one that was imported from math by name."""
-    name = getattr(value, "__name__", "")
-    return getattr(stand_in, name) if callable(value) and getattr(math, name, None) is value else value
-
-
-def _names(code: CodeType) -> set[str]:
-    """Return the names that a code object and the ones inside it look up."""
-    inner = (c for c in code.co_consts if isinstance(c, CodeType))
-    return set(code.co_names).union(*map(_names, inner))
-
-
-def argument(value: Any) -> Any:
-    """Return a scalar argument as kernels compute with it: integers Python's, floats numpy's."""
-    if isinstance(value, np.generic):
-        return from_storage(value)
-    return np.float64(value) if isinstance(value, float) else value

@@ -10,6 +10,7 @@ import pytest
 from numpy import float32, int32
 
 from dsl import cuda, oracle
+from dsl.cuda import blockDim, blockIdx, shared, syncthreads, threadIdx
 from dsl.oracle import OracleRun
 from gpusim.errors import BarrierDivergence, EndlessLoop, OutOfBounds, UnsupportedFeature
 from gpusim.memory import FIRST_ADDRESS, GlobalMemory, VirtualArray
@@ -420,6 +421,20 @@ def test_float32_stays_float32_and_ieee_answers_replace_exceptions() -> None:
     oracle.run(typed, 1, 1, (x, out))
     product = np.float32(x[0] * x[1])
     assert out.tolist() == [np.float32(math.exp(product)), x[0], -np.inf, np.inf, np.inf]
+
+
+def by_name(x, out):
+    i = blockIdx.x * blockDim.x + threadIdx.x
+    s = shared.array(4, int)
+    s[threadIdx.x] = int(x[i])
+    syncthreads()
+    out[i] = float(x[i]) + s[threadIdx.x]
+
+
+def test_names_imported_from_cuda_by_themselves_mean_the_present_thread() -> None:
+    x, out = np.array([0.5, 1.5, np.inf, -2.5], np.float32), np.zeros(4, np.float32)
+    oracle.run(by_name, 2, 2, (x, out))
+    assert out.tolist() == [0.5, 2.5, np.inf, -4.5]
 
 
 def test_stores_of_integers_wrap_and_of_floats_saturate() -> None:

@@ -1,0 +1,104 @@
+"""Copies of a kernel and its device functions in which names mean the Python oracle's stand-ins.
+
+What it models: what `cuda`, `math`, `range`, `min` and the like mean on the device. What it leaves out: the user's
+module, which stays as it is. Checked by no ncu metric.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from types import CellType, CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from dsl import types
+from dsl.cuda import DeviceName
+from dsl.oracle_arrays import Recorder, from_storage
+from dsl.oracle_cuda import Cast, Cuda, Float, Math, counted_range, maximum, minimum
+
+
+class Later:
+    """Stand for an index that a module imported by itself: read anew in each thread."""
+
+    def __init__(self, cuda: Cuda, name: str) -> None:
+        self._cuda, self._name = cuda, name
+
+    def __getattr__(self, axis: str) -> int:
+        return int(getattr(getattr(self._cuda, self._name), axis))
+
+
+def _device_name(cuda: Cuda, path: str) -> Any:
+    """Return what a device name that was imported by itself stands for."""
+    return Later(cuda, path) if path in ("threadIdx", "blockIdx") else operator.attrgetter(path)(cuda)
+
+
+class Rebuilder:
+    """Make copies of Python functions in which names mean the stand-ins; the originals stay as they are."""
+
+    def __init__(self, cuda: Cuda, recorder: Recorder) -> None:
+        self.cuda, self.math = cuda, Math()
+        numbers = {"int": Cast("s64"), "float": Float("f64")}
+        self.builtins = {"range": counted_range(recorder), "min": minimum, "max": maximum, **numbers}
+        self.codes: set[CodeType] = set()
+        self._made: dict[FunctionType, FunctionType] = {}
+
+    def function(self, original: FunctionType) -> FunctionType:
+        """Return the copy of a function; functions that it names are copied too."""
+        if original in self._made:
+            return self._made[original]
+        namespace: dict[str, Any] = {}
+        cells = tuple(CellType(None) for _ in original.__closure__ or ())
+        copy = FunctionType(original.__code__, namespace, original.__name__, original.__defaults__, cells)
+        copy.__kwdefaults__ = original.__kwdefaults__
+        self._made[original] = copy
+        self.codes.add(original.__code__)
+        namespace |= self._replaced(original.__globals__, original.__code__)
+        for cell, old in zip(cells, original.__closure__ or (), strict=True):
+            cell.cell_contents = self._value(old.cell_contents)
+        return copy
+
+    def _replaced(self, module: dict[str, Any], code: CodeType) -> dict[str, Any]:
+        """Return a module's names with stand-ins for those that the code uses."""
+        used = _names(code)
+        own = {name: self._value(module[name]) for name in used if name in module}
+        return {**module, **{n: f for n, f in self.builtins.items() if n not in module}, **own}
+
+    def _value(self, value: Any) -> Any:
+        """Return what stands for a value inside the kernel."""
+        if isinstance(value, ModuleType):
+            is_cuda = value.__name__.rpartition(".")[2] == "cuda"
+            return self.math if value is math else self.cuda if is_cuda else value
+        if isinstance(value, DeviceName):
+            return _device_name(self.cuda, value.path)
+        inner = getattr(value, "py_func", value)
+        if isinstance(inner, FunctionType):
+            return self.function(inner)
+        element = (
+            types.element_type(value)
+            if not isinstance(value, np.ndarray) and value not in (bool, int, float)
+            else None
+        )
+        if element is not None and not isinstance(value, np.dtype):
+            return Cast(element)
+        return _math_function(self.math, value)
+
+
+def _math_function(stand_in: Math, value: Any) -> Any:
+    """Return the stand-in's function for one that was imported from math by name."""
+    name = getattr(value, "__name__", "")
+    return getattr(stand_in, name) if callable(value) and getattr(math, name, None) is value else value
+
+
+def _names(code: CodeType) -> set[str]:
+    """Return the names that a code object and the ones inside it look up."""
+    inner = (c for c in code.co_consts if isinstance(c, CodeType))
+    return set(code.co_names).union(*map(_names, inner))
+
+
+def argument(value: Any) -> Any:
+    """Return a scalar argument as kernels compute with it: integers Python's, floats numpy's."""
+    if isinstance(value, np.generic):
+        return from_storage(value)
+    return np.float64(value) if isinstance(value, float) else value
