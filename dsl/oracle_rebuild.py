@@ -1,7 +1,7 @@
 """Copies of a kernel and its device functions in which names mean the Python oracle's stand-ins.
 
-What it models: what `cuda`, `math`, `range`, `min` and the like mean on the device. What it leaves out: the user's
-module, which stays as it is. Checked by no ncu metric.
+What it models: what `cuda`, `math`, `range`, `min` and the like mean on the device. What it leaves out: the
+user's module, which stays as it is. Checked by no ncu metric.
 """
 
 from __future__ import annotations
