@@ -8,9 +8,8 @@ the exit status is 1.
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +242,7 @@ def simulate(
     from gpusim.arch import get_arch
     from gpusim.formats import check_request, formatted
     from gpusim.launch import Registers
+    from gpusim.report_progress import progress_bar
     from kernels_sim.run import failed, run_problem
 
     names = check_request(form, metrics, section)
@@ -254,6 +254,8 @@ def simulate(
     )
     problem, options = problem_of(kernel, rest.pop("seed"), settings["counts_only"], rest)
     with progress_bar(kernel) as progress:
+        if progress is not None:
+            progress.begin()  # reading and compiling the kernel count too
         launches = run_problem(
             problem,
             device,
@@ -328,13 +330,25 @@ def profile(
     import gpusim
     from dsl.target import run_script
     from gpusim.formats import check_request, formatted
+    from gpusim.report_progress import progress_bar
 
     names = check_request(form, metrics, section)
     check_writable(out)
     # What the script prints must not stand inside a JSON or CSV file that goes to the same stream.
     apart = nullcontext() if form == "text" or out else redirect_stdout(sys.stderr)
-    with gpusim.profile(gpu, l2, kernel_name=kernel_name, launch_skip=launch_skip, launch_count=launch_count,
-                        strict_index=strict_index, max_steps=max_steps) as session, apart:
+    with (
+        gpusim.profile(
+            gpu,
+            l2,
+            kernel_name=kernel_name,
+            launch_skip=launch_skip,
+            launch_count=launch_count,
+            strict_index=strict_index,
+            max_steps=max_steps,
+        ) as session,
+        progress_bar("simulating") as session.progress,
+        apart,
+    ):
         status = run_script(Path(script), arguments)
     emit(formatted(session.reports, form, names, section), out)
     return status
@@ -427,40 +441,6 @@ def emit(text: str, out: str | None) -> None:
         show(text, Console())
     else:
         click.echo(text, nl=False)
-
-
-@contextmanager
-def progress_bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Give a function (blocks done, blocks in all) that draws a bar from the first second on.
-
-    None where stderr is no terminal.
-    """
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    start = time.monotonic()
-    bar = Progress(
-        TextColumn(what),
-        BarColumn(),
-        TextColumn("{task.completed}/{task.total} blocks"),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
-    task = bar.add_task(what, total=None)
-
-    def advance(done: int, total: int) -> None:
-        bar.update(task, completed=done, total=total)
-        if time.monotonic() - start > 1:
-            bar.start()
-
-    try:
-        yield advance
-    finally:
-        bar.stop()
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -440,3 +440,20 @@ def test_a_reader_that_goes_away_is_no_mistake() -> None:
         check=True,
     )
     assert done.stderr == ""
+
+
+def test_with_warm_caches_the_next_launch_finds_what_the_one_before_wrote(capsys: Capture) -> None:
+    # N = 64, d = 64: scores read Q and K, 32,768 bytes; softmax finds S in L2; output reads V alone, 16,384
+    # bytes.
+    data = re.compile(r"^L2-DRAM  read data +\S+ +([\d,]+)", re.MULTILINE)
+    arguments = ["simulate", "standard_attention", "--N", 64]
+    assert data.findall(output(capsys, *arguments, "--l2", "warm")) == ["32,768", "0", "16,384"]
+    assert data.findall(output(capsys, *arguments)) == ["32,768", "16,384", "32,768"]
+
+
+def test_closed_forms_of_cold_caches_are_not_held_against_warm_ones(capsys: Capture) -> None:
+    warm = output(capsys, "simulate", "flash_forward", "--N", 128, "--l2", "warm", "--section", "Validation")
+    cold = output(capsys, "simulate", "flash_forward", "--N", 128, "--section", "Validation")
+    assert "hierarchy.dram_read_bytes" not in warm
+    assert "hierarchy.dram_read_bytes" in cold
+    assert "hierarchy.l2_write" in warm

@@ -1,0 +1,50 @@
+"""The progress bar: on a terminal only, and only for what takes over a second."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from gpusim.report_progress import ProgressBar, progress_bar
+
+
+class Terminal(io.StringIO):
+    """Be a stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        """Return True."""
+        return True
+
+
+def test_without_a_terminal_there_is_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with progress_bar("k") as bar:
+        assert bar is None
+
+
+def test_a_short_launch_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with progress_bar("k") as bar:
+        assert bar is not None
+        bar(0, 10)
+        bar(10, 10)
+    assert "blocks" not in stream.getvalue()
+
+
+def test_a_launch_of_over_a_second_draws_the_blocks_done_and_takes_them_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    bar = ProgressBar("k", after_seconds=0.0)
+    bar(0, 10)
+    bar.wait()
+    bar(7, 10)
+    bar.refresh()
+    assert "7/10 blocks" in stream.getvalue()
+    bar(10, 10)
+    assert stream.getvalue().endswith("\x1b[2K")  # the line is erased
