@@ -68,12 +68,10 @@ def pair_lines(a: Launch, b: Launch, chosen: Sequence[Metric] = (), every: bool 
     if chosen:
         yield from render(Table(HEADERS, tuple(row(m, a, b, m.name) for m in chosen), "llrrrrl"))
         return
+    said = [m for m in metrics.METRICS if every or _says_something(m, a, b)]
+    yield f"{sum(_differs(m, a, b) for m in said)} of {len(said)} metrics differ."
     for identifier, title in metrics.SECTIONS.items():
-        rows = tuple(
-            row(m, a, b, m.label)
-            for m in metrics.METRICS
-            if m.section == identifier and (every or _says_something(m, a, b))
-        )
+        rows = tuple(row(m, a, b, m.label) for m in said if m.section == identifier)
         if rows:
             yield from ("", *render(Table(HEADERS, rows, "llrrrrl", f"Section: {title}")))
 
@@ -93,6 +91,10 @@ def notes(a: Launch, b: Launch) -> Iterator[str]:
 
 def _says_something(metric: Metric, a: Launch, b: Launch) -> bool:
     return any(metrics.value(launch, metric.name) not in (None, 0) for launch in (a, b))
+
+
+def _differs(metric: Metric, a: Launch, b: Launch) -> bool:
+    return metrics.value(a, metric.name) != metrics.value(b, metric.name)
 
 
 def row(metric: Metric, a: Launch, b: Launch, name: str) -> tuple[Cell, ...]:

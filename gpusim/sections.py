@@ -102,12 +102,14 @@ def sureness(launch: Launch) -> str:
 def block_limits(o: Occupancy, sure: str = EXACT) -> list[Row]:
     """Return the rows that say how many blocks each resource allows, which is the least, and what that makes.
 
-    sure: what the rows are that follow from the register count.
+    sure: what the rows are that follow from the register count. ncu's limit of shared memory is that of the
+    carve-out the launch got (modelled); what limits the blocks is that of the whole SM.
     """
     return [
         ("Block Limit SM", "block", o.limit_blocks, EXACT),
         ("Block Limit Registers", "block", o.limit_registers, sure),
-        ("Block Limit Shared Mem", "block", o.limit_shared, EXACT),
+        ("Block Limit Shared Mem", "block", o.ncu_limit_shared, MODELLED),
+        ("Block Limit Shared Mem Of The SM", "block", o.limit_shared, EXACT),
         ("Block Limit Warps", "block", o.limit_warps, EXACT),
         ("Limited By", "", ", ".join(LIMITER_WORDS[name] for name in o.limiters), sure),
         ("Blocks Per SM", "block", o.blocks_per_sm, sure),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -59,6 +60,13 @@ def test_metrics_that_are_zero_on_both_sides_are_left_out_unless_asked_for(make_
     assert "Global Load Sectors" in short
     assert "Global Atomic Sectors" not in short
     assert "Global Atomic Sectors" in whole
+
+
+def test_the_number_of_metrics_that_differ_is_said(make_launch: Make) -> None:
+    a, b = make_launch(), make_launch()
+    assert re.search(r"^0 of \d+ metrics differ\.$", compare_launches([a], [b]), re.MULTILINE)
+    b.counters.barriers = 8
+    assert re.search(r"^1 of \d+ metrics differ\.$", compare_launches([a], [b]), re.MULTILINE)
 
 
 def test_cold_and_warm_caches_are_refused(make_launch: Make) -> None:

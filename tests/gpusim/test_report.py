@@ -104,6 +104,15 @@ def test_many_flops_a_byte_sit_under_the_compute_roof(make_launch: Make) -> None
     assert "The launch sits under the compute roof." in report.text([launch], "SpeedOfLight_RooflineChart")
 
 
+def test_shared_memory_limits_by_carve_out_as_ncu_shows_it_and_by_the_whole_sm(make_launch: Make) -> None:
+    arch = get_arch("h200")
+    launch = make_launch(static_shared_bytes=8192, occupancy=occupancy(arch, 256, 32, 8192, 0))
+    text = report.text([launch], "Occupancy")
+    assert row(text, "Block Limit Shared Mem Of The SM") == ["block", "25", "exact"]  # 233,472 // 9,216
+    carveout = launch.occupancy.carveout_bytes
+    assert row(text, "Block Limit Shared Mem  ") == ["block", str(carveout // 9216), "modelled"]
+
+
 def test_tail_blocks_are_counted(make_launch: Make) -> None:
     text = report.text([make_launch(grid=(132 * 32 + 1, 1, 1))], "Occupancy")  # 32 blocks an SM
     assert row(text, "Waves ") == ["wave", "2", "exact"]
