@@ -1,7 +1,8 @@
 """Turn an index into a checked address, and emit loads, stores and atomics.
 
-What it models: base + sum of index x stride in 64 bits, one Chk an index, as numba.cuda's code (which wraps a negative index
-once). Slices and views are not in the language. Which ncu metric checks it: `l1tex__t_sectors_*` through the addresses.
+What it models: base + sum of index x stride in 64 bits, one Chk an index, as numba.cuda's code (which wraps a
+negative index once). Slices and views are not in the language. Which ncu metric checks it:
+`l1tex__t_sectors_*` through the addresses.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def _times(b: Builder, x: Operand, y: Operand) -> Val:
 
 
 def address(b: Builder, array: Arr, index: Value) -> Operand:
-    """Return the address (s64) of an element; index is an integer or a tuple of one integer a dimension. Every index is checked."""
+    """Return the address (s64) of an element; index is an integer or a tuple of one a dimension."""
     items = index.items if isinstance(index, Tup) else (index,)
     if len(items) != len(array.shape):
         _refuse_rank(b, array, len(items))
@@ -62,8 +63,12 @@ def address(b: Builder, array: Arr, index: Value) -> Operand:
 def _refuse_rank(b: Builder, array: Arr, given: int) -> None:
     rank = len(array.shape)
     letters = ", ".join("ijklmnpq"[:rank]) or "()"
-    raise b.refuse(f"{array.name!r} has {rank} dimensions and gets {given} index{'es' if given > 1 else ''}",
-                   f"index it with a tuple of {rank}: {array.name}[{letters}]" if rank > 1 else f"index it as {array.name}[{letters}]")
+    raise b.refuse(
+        f"{array.name!r} has {rank} dimensions and gets {given} index{'es' if given > 1 else ''}",
+        f"index it with a tuple of {rank}: {array.name}[{letters}]"
+        if rank > 1
+        else f"index it as {array.name}[{letters}]",
+    )
 
 
 def _checked(b: Builder, array: Arr, dim: int, item: Value) -> Operand:
@@ -90,14 +95,18 @@ def load(b: Builder, array: Arr, addr: Operand) -> Val:
 def store(b: Builder, array: Arr, addr: Operand, value: Value) -> None:
     """Store one element, converted to the array's type."""
     if not isinstance(value, Val):
-        raise b.refuse(f"{array.name!r} is assigned something that is no number", "store one number at a time")
+        raise b.refuse(
+            f"{array.name!r} is assigned something that is no number", "store one number at a time"
+        )
     b.emit(St(array.space, array.type, convert(b, value, array.type).operand, addr, array.name, b.loc))
 
 
 def atomic(b: Builder, op: str, array: Arr, index: Value, value: Value, used: bool) -> Val | None:
-    """Emit an atomic add, max or min; the old value comes back if it is used (ATOM), else nothing does (RED)."""
+    """Emit an atomic add, max or min; the old value if it is used (ATOM), else None (RED)."""
     if array.space == "local":
-        raise b.refuse(f"an atomic on the local array {array.name!r}", "a thread's own array needs none: use +=")
+        raise b.refuse(
+            f"an atomic on the local array {array.name!r}", "a thread's own array needs none: use +="
+        )
     if array.type not in ATOMIC_TYPES:
         raise b.refuse(f"an atomic on {array.type} elements ({array.name!r})", "use 32- or 64-bit elements")
     if not isinstance(value, Val):

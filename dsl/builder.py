@@ -1,7 +1,7 @@
 """Build one WarpIR function block by block: registers, instructions, control flow, and the final layout.
 
-It models nothing of the card by itself; it keeps the layout rules of dsl/ir.py: blocks stand in the order in which they are
-started, unreachable ones are removed and straight runs are merged.
+It models nothing of the card by itself; it keeps the layout rules of dsl/ir.py: blocks stand in the order in
+which they are started, unreachable ones are removed and straight runs are merged.
 """
 
 from __future__ import annotations
@@ -9,12 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from dsl import ir
-from dsl.ir import Alu, Bar, Bra, Cvt, Imm, Instr, Jmp, LdParam, Loc, Operand, Reg, Ret, Selp, Setp, Sreg
+from dsl.ir import Alu, Bar, Bra, Cvt, Instr, Jmp, LdParam, Loc, Operand, Reg, Ret, Selp, Setp, Sreg
 from dsl.values import Val
 from gpusim.errors import UnsupportedFeature
 
-CHEAP_OPS = frozenset(("add", "sub", "mul", "fma", "and", "or", "xor", "not", "shl", "shr", "min", "max", "neg", "abs", "mov"))
-"""Operations that may run for every lane instead of behind a branch: no memory, no call, no division, no fault."""
+CHEAP_OPS = frozenset(
+    ("add", "sub", "mul", "fma", "and", "or", "xor", "not", "shl", "shr", "min", "max", "neg", "abs", "mov")
+)
+"""Operations that may run for every lane instead of behind a branch: no memory, no call, no division, no
+fault.
+"""
 
 
 @dataclass
@@ -104,7 +108,7 @@ class Builder:
         return self._entry[key].dst
 
     def assign(self, dst: Reg, source: Operand) -> None:
-        """Write an operand of dst's type into a mutable register, in place of the temporary that was just computed where there is one."""
+        """Write an operand of dst's type into a mutable register; a temporary just made is renamed."""
         instrs = self.drafts[self.current].instrs
         last = instrs[-1] if instrs else None
         fresh = isinstance(source, Reg) and not source.name and source.index not in self.pinned
@@ -151,7 +155,10 @@ class Builder:
             self.targets.update(ir.successors(terminator))
 
     def start_if_reached(self, label: int) -> bool:
-        """Place a block and go on in it if something goes there; else stay behind the last terminator, where code is dropped."""
+        """Place a block and go on in it if something goes there.
+
+        Else stay behind the last terminator, where code is dropped.
+        """
         if label in self.targets:
             self.start(label)
         return label in self.targets
@@ -177,7 +184,10 @@ class Builder:
         """Say whether everything since a block was started is in that block and may run for every lane."""
         if self.order[-1] != label or self.current != label or self.terminated:
             return False
-        return all(isinstance(i, (Cvt, Setp, Selp)) or (isinstance(i, Alu) and i.op in CHEAP_OPS) for i in self.drafts[label].instrs)
+        return all(
+            isinstance(i, (Cvt, Setp, Selp)) or (isinstance(i, Alu) and i.op in CHEAP_OPS)
+            for i in self.drafts[label].instrs
+        )
 
     def splice(self, label: int, into: int) -> None:
         """Move the instructions of the last placed block to the end of another and drop it; go on there."""
@@ -195,13 +205,21 @@ class Builder:
         """Return the blocks in layout order, without unreachable ones, straight runs merged."""
         self.end(Ret(self.loc))
         reachable = self._reachable()
-        read = {r for label in reachable for i in [*self.drafts[label].instrs, self._terminator(label)] for r in ir.sources(i)}
+        read = {
+            r
+            for label in reachable
+            for i in [*self.drafts[label].instrs, self._terminator(label)]
+            for r in ir.sources(i)
+        }
         self.drafts[self.order[0]].instrs[:0] = [i for i in self._entry.values() if i.dst in read]
         order = self._merged(reachable)
         order, onward = self._without_empty(order)
         position = {label: k for k, label in enumerate(order)}
         position |= {label: position[target] for label, target in onward.items()}
-        return [ir.Block(d.instrs, _retarget(d.terminator, position), d.may_spin) for d in (self.drafts[label] for label in order)]
+        return [
+            ir.Block(d.instrs, _retarget(d.terminator, position), d.may_spin)
+            for d in (self.drafts[label] for label in order)
+        ]
 
     def _reachable(self) -> list[int]:
         seen, todo = set(), [self.order[0]]
@@ -223,7 +241,12 @@ class Builder:
         for label in order:
             last = kept[-1] if kept else -1
             jump = self._terminator(last) if kept else None
-            if isinstance(jump, Jmp) and jump.target == label and len(sources[label]) == 1 and not {last, label} & headers:
+            if (
+                isinstance(jump, Jmp)
+                and jump.target == label
+                and len(sources[label]) == 1
+                and not {last, label} & headers
+            ):
                 self.drafts[last].instrs += self.drafts[label].instrs
                 self.drafts[last].terminator = self._terminator(label)
             else:
@@ -231,7 +254,10 @@ class Builder:
         return kept
 
     def _without_empty(self, order: list[int]) -> tuple[list[int], dict[int, int]]:
-        """Drop the blocks that only jump forward, and say where each leads; loop headers and what jumps to them stay."""
+        """Drop the blocks that only jump forward, and say where each leads.
+
+        Loop headers and what jumps to them stay.
+        """
         place = {label: k for k, label in enumerate(order)}
         edges = [(label, s) for label in order for s in ir.successors(self._terminator(label))]
         headers = {s for label, s in edges if place[s] <= place[label]}

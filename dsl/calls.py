@@ -1,7 +1,7 @@
-"""Walk the calls of a kernel: casts, Python's builtins, `math`, device names, and functions, which are inlined.
+"""Walk the calls of a kernel: casts, builtins, `math`, device names, and functions, which are inlined.
 
-It models nothing of the card. numba compiles a device function apart and LLVM inlines it; here it is inlined at once, so
-contraction and counting see what ptxas sees.
+It models nothing of the card. numba compiles a device function apart and LLVM inlines it; here it is inlined
+at once, so contraction and counting see what ptxas sees.
 """
 
 from __future__ import annotations
@@ -44,13 +44,17 @@ def _arguments(frame: Frame, node: ast.Call) -> tuple[tuple[Value, ...], Keyword
     b = frame.builder
     if any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords):
         raise b.refuse("* or ** in a call is not in the kernel language", "write the arguments out")
-    return tuple(evaluate(frame, a) for a in node.args), {str(k.arg): evaluate(frame, k.value) for k in node.keywords}
+    return tuple(evaluate(frame, a) for a in node.args), {
+        str(k.arg): evaluate(frame, k.value) for k in node.keywords
+    }
 
 
 def _positional(frame: Frame, node: ast.Call) -> tuple[Value, ...]:
     args, keywords = _arguments(frame, node)
     if keywords:
-        raise frame.builder.refuse(f"a keyword argument ({', '.join(keywords)}) of {ast.unparse(node.func)}", "give it by position")
+        raise frame.builder.refuse(
+            f"a keyword argument ({', '.join(keywords)}) of {ast.unparse(node.func)}", "give it by position"
+        )
     return args
 
 
@@ -64,7 +68,9 @@ def _cast(frame: Frame, target: Any, element: str, args: tuple[Value, ...]) -> V
     v = as_scalar(frame, args[0])
     if element == "pred":
         return lowering.truth(b, v)
-    if (target is float and v.type in FLOATS) or (target is int and v.type not in FLOATS and v.type != "pred"):
+    if (target is float and v.type in FLOATS) or (
+        target is int and v.type not in FLOATS and v.type != "pred"
+    ):
         return v  # numba: float(float32) stays float32, int(int32) stays int32
     return convert(b, v, element)
 
@@ -118,7 +124,9 @@ class _ByIdentity(dict[Any, Callable[[Frame, tuple[Value, ...]], Value]]):
         return any(key is k for k in self)
 
 
-_BUILTINS = _ByIdentity({abs: _abs, min: _extremum("min"), max: _extremum("max"), len: _len, pow: _pow, range: _range})
+_BUILTINS = _ByIdentity(
+    {abs: _abs, min: _extremum("min"), max: _extremum("max"), len: _len, pow: _pow, range: _range}
+)
 
 
 def _is_math(obj: Any) -> bool:
@@ -127,7 +135,9 @@ def _is_math(obj: Any) -> bool:
 
 def _math(frame: Frame, name: str, args: tuple[Value, ...]) -> Value:
     if name not in mathlib.NAMES:
-        raise frame.builder.refuse(f"math.{name} is not in the kernel language", f"it has {', '.join(sorted(mathlib.NAMES))}")
+        raise frame.builder.refuse(
+            f"math.{name} is not in the kernel language", f"it has {', '.join(sorted(mathlib.NAMES))}"
+        )
     return mathlib.call(frame.builder, name, tuple(as_scalar(frame, a) for a in args))
 
 
@@ -140,32 +150,53 @@ def _function(frame: Frame, callee: Value) -> FunctionType:
     func = getattr(obj, "py_func", obj)
     if isinstance(func, FunctionType) and not _is_foreign(func):
         if obj is not func and not is_device(obj):
-            raise frame.builder.refuse(f"a call of the kernel {func.__name__} inside a kernel", "declare it with @cuda.jit(device=True)")
+            raise frame.builder.refuse(
+                f"a call of the kernel {func.__name__} inside a kernel",
+                "declare it with @cuda.jit(device=True)",
+            )
         return func
     name = getattr(obj, "__name__", None) or describe(callee)
     if (getattr(obj, "__module__", None) or "").startswith("numpy") or isinstance(obj, np.ufunc):
-        raise frame.builder.refuse(f"the numpy function {name}", f"use math.{name} or a loop: numpy works on whole arrays, a thread on numbers")
-    raise frame.builder.refuse(f"a call of {name} is not in the kernel language", "call math.*, cuda.*, min, max, abs, len, a dtype or a device function")
+        raise frame.builder.refuse(
+            f"the numpy function {name}",
+            f"use math.{name} or a loop: numpy works on whole arrays, a thread on numbers",
+        )
+    raise frame.builder.refuse(
+        f"a call of {name} is not in the kernel language",
+        "call math.*, cuda.*, min, max, abs, len, a dtype or a device function",
+    )
 
 
 def is_device(dispatcher: Any) -> bool:
     """Say whether a compiled-function object may be called from a kernel."""
     options = getattr(dispatcher, "targetoptions", None)
-    return bool(options.get("device", True)) if isinstance(options, dict) else bool(getattr(dispatcher, "device", True))
+    return (
+        bool(options.get("device", True))
+        if isinstance(options, dict)
+        else bool(getattr(dispatcher, "device", True))
+    )
 
 
 def _is_foreign(func: FunctionType) -> bool:
     return (func.__module__ or "").partition(".")[0] in ("numpy", "math", "numba")
 
 
-def inline(frame: Frame, func: FunctionType, node: ast.Call, args: tuple[Value, ...], keywords: Keywords) -> Value | None:
+def inline(
+    frame: Frame, func: FunctionType, node: ast.Call, args: tuple[Value, ...], keywords: Keywords
+) -> Value | None:
     """Walk the body of a function with its parameters bound to values, and return what it returns."""
     from dsl.statements import run_function
 
     b = frame.builder
     if func in frame.unit.stack:
         raise b.refuse(f"{func.__name__} calls itself", "write the recursion as a loop")
-    inner = Frame(frame.unit, find(func), func, (*frame.path, f"{node.lineno}:{node.col_offset}"), returns=Returns(b.label()))
+    inner = Frame(
+        frame.unit,
+        find(func),
+        func,
+        (*frame.path, f"{node.lineno}:{node.col_offset}"),
+        returns=Returns(b.label()),
+    )
     bind(inner, func, args, keywords)
     saved = b.loc
     frame.unit.stack.append(func)
@@ -177,18 +208,28 @@ def inline(frame: Frame, func: FunctionType, node: ast.Call, args: tuple[Value, 
 
 
 def bind(inner: Frame, func: FunctionType, args: tuple[Value, ...], keywords: Keywords) -> None:
-    """Bind the parameters of an inlined function; a parameter that is never assigned is the argument itself."""
+    """Bind the parameters of an inlined function; one that is never assigned is the argument itself."""
     spec = inner.source.tree.args
     if spec.vararg or spec.kwarg:
         raise inner.builder.refuse(f"{func.__name__} takes * or ** arguments", "give it named parameters")
     positional = [*spec.posonlyargs, *spec.args]
     given = dict(zip((p.arg for p in positional), args, strict=False)) | keywords
-    defaults = dict(zip((p.arg for p in positional[::-1]), (func.__defaults__ or ())[::-1], strict=False)) | (func.__kwdefaults__ or {})
+    defaults = dict(zip((p.arg for p in positional[::-1]), (func.__defaults__ or ())[::-1], strict=False)) | (
+        func.__kwdefaults__ or {}
+    )
     parameters = [*positional, *spec.kwonlyargs]
     unknown = set(given) - {p.arg for p in parameters}
     missing = [p.arg for p in parameters if p.arg not in given and p.arg not in defaults]
-    if unknown or missing or len(args) > len(positional) or any(p.arg in keywords for p in positional[: len(args)]):
-        raise inner.builder.refuse(f"{func.__name__} is called with the wrong arguments", f"it takes {', '.join(p.arg for p in parameters)}")
+    if (
+        unknown
+        or missing
+        or len(args) > len(positional)
+        or any(p.arg in keywords for p in positional[: len(args)])
+    ):
+        raise inner.builder.refuse(
+            f"{func.__name__} is called with the wrong arguments",
+            f"it takes {', '.join(p.arg for p in parameters)}",
+        )
     for p in parameters:
         value = given[p.arg] if p.arg in given else inner.static(defaults[p.arg], p.arg)
         inner.bind_parameter(p, value)

@@ -1,9 +1,10 @@
-"""Contract a multiplication and the addition of its product into one fused multiply-add, as ptxas does by default.
+"""Contract a multiplication and the addition of its product into one fma, as ptxas does by default.
 
-What it models: inside a basic block, `add` or `sub` of a product that nobody else reads becomes `fma`; of two products the
-first is taken. Signs are free (`neg` is a modifier in machine code). Measured: matmul_tile n=512 runs 134,217,728 = n**3 FFMA and no FMUL (h200 fact 11).
-What it leaves out: contraction across blocks, which ptxas does not do either where the paths differ, and products that are read twice.
-A `mul` with a tag ("predicated", "nocontract") is left alone.
+What it models: inside a basic block, `add` or `sub` of a product that nobody else reads becomes `fma`; of two
+products the first is taken. Signs are free (`neg` is a modifier in machine code). Measured: matmul_tile n=512
+runs 134,217,728 = n**3 FFMA and no FMUL (h200 fact 11).
+What it leaves out: contraction across blocks, which ptxas does not do either where the paths differ, and
+products that are read twice. A `mul` with a tag ("predicated", "nocontract") is left alone.
 """
 
 from __future__ import annotations
@@ -69,9 +70,21 @@ def _is_product(instr: Instr, uses: _Uses) -> bool:
 
 def _product_of(instr: Instr, open_products: dict[Reg, int]) -> int | None:
     """Return which operand of a float sum is a product that may be fused: the first if both are."""
-    if not (isinstance(instr, Alu) and instr.op in ("add", "sub") and instr.type in ("f32", "f64") and not instr.tag):
+    if not (
+        isinstance(instr, Alu)
+        and instr.op in ("add", "sub")
+        and instr.type in ("f32", "f64")
+        and not instr.tag
+    ):
         return None
-    return next((k for k, s in enumerate(instr.srcs) if s in open_products and isinstance(s, Reg) and s.type == instr.type), None)
+    return next(
+        (
+            k
+            for k, s in enumerate(instr.srcs)
+            if s in open_products and isinstance(s, Reg) and s.type == instr.type
+        ),
+        None,
+    )
 
 
 def _forget(open_products: dict[Reg, int], out: list[Instr | None], written: Reg | None) -> None:

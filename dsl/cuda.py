@@ -1,6 +1,7 @@
 """The kernel language's surface, read like numba.cuda: `from dsl import cuda`, then `@cuda.jit`.
 
-Device names stand for something inside kernels only; the compiler knows them by their names and never calls them.
+Device names stand for something inside kernels only; the compiler knows them by their names and never calls
+them.
 """
 
 from __future__ import annotations
@@ -23,24 +24,32 @@ class DeviceName:
         return DeviceName(f"{self.path}.{name}")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise UserError(f"cuda.{self.path} exists only inside a kernel; launch one with kernel[grid, block](...)")
+        raise UserError(
+            f"cuda.{self.path} exists only inside a kernel; launch one with kernel[grid, block](...)"
+        )
 
     def __repr__(self) -> str:
         return f"<cuda.{self.path}>"
 
 
-threadIdx, blockIdx, blockDim, gridDim = (DeviceName(n) for n in ("threadIdx", "blockIdx", "blockDim", "gridDim"))
+threadIdx, blockIdx, blockDim, gridDim = (
+    DeviceName(n) for n in ("threadIdx", "blockIdx", "blockDim", "gridDim")
+)
 grid, gridsize, laneid, warpsize = (DeviceName(n) for n in ("grid", "gridsize", "laneid", "warpsize"))
 shared, local, atomic = (DeviceName(n) for n in ("shared", "local", "atomic"))
 syncthreads, fma = DeviceName("syncthreads"), DeviceName("fma")
-threadfence, threadfence_block, threadfence_system = (DeviceName(n) for n in ("threadfence", "threadfence_block", "threadfence_system"))
+threadfence, threadfence_block, threadfence_system = (
+    DeviceName(n) for n in ("threadfence", "threadfence_block", "threadfence_system")
+)
 
 
 def jit(func_or_sig: Any = None, device: bool = False, **options: Any) -> Any:
-    """Make a kernel (or, with device=True, a device function) of a Python function: bare, with options, or with signatures.
+    """Make a kernel (or, with device=True, a device function) of a Python function.
 
-    Signatures are ignored, as types come from each launch. Of the options `max_registers` matters to occupancy; numba's others
-    (fastmath, debug, opt, lineinfo, cache, inline, link, launch_bounds ...) are kept and ignored.
+    Bare, with options, or with signatures.
+    Signatures are ignored, as types come from each launch. Of the options `max_registers` matters to
+    occupancy; numba's others (fastmath, debug, opt, lineinfo, cache, inline, link, launch_bounds ...) are
+    kept and ignored.
     """
     from dsl.launch import Dispatcher
 

@@ -1,7 +1,8 @@
 """Walk the expressions of a kernel and emit what they compute.
 
-It models nothing of the card: it decides order and branches, dsl/lowering.py emits. Operands run from left to right as in
-Python; the right side of `and` and `or`, and an arm of `x if c else y`, runs behind a branch where it loads, calls or divides.
+It models nothing of the card: it decides order and branches, dsl/lowering.py emits. Operands run from left to
+right as in Python; the right side of `and` and `or`, and an arm of `x if c else y`, runs behind a branch
+where it loads, calls or divides.
 """
 
 from __future__ import annotations
@@ -21,11 +22,26 @@ from dsl.types import TYPE_NAMES, register_type, unify
 from dsl.values import Arr, Device, Static, Tup, Val, Value, describe
 
 BINARY: dict[type[ast.operator], str] = {
-    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.FloorDiv: "floordiv", ast.Mod: "floormod", ast.Pow: "pow",
-    ast.LShift: "shl", ast.RShift: "shr", ast.BitAnd: "and", ast.BitOr: "or", ast.BitXor: "xor",
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.Div: "div",
+    ast.FloorDiv: "floordiv",
+    ast.Mod: "floormod",
+    ast.Pow: "pow",
+    ast.LShift: "shl",
+    ast.RShift: "shr",
+    ast.BitAnd: "and",
+    ast.BitOr: "or",
+    ast.BitXor: "xor",
 }
 COMPARE: dict[type[ast.cmpop], str] = {
-    ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne",
+    ast.Lt: "lt",
+    ast.LtE: "le",
+    ast.Gt: "gt",
+    ast.GtE: "ge",
+    ast.Eq: "eq",
+    ast.NotEq: "ne",
 }
 REFUSED: dict[type[ast.AST], tuple[str, str]] = {
     ast.Lambda: ("a lambda", "write a device function with def"),
@@ -47,11 +63,14 @@ REFUSED: dict[type[ast.AST], tuple[str, str]] = {
 
 
 def evaluate(frame: Frame, node: ast.expr) -> Value:
-    """Emit an expression and return its value; raises UnsupportedFeature for what the language does not have."""
+    """Emit an expression and return its value; raises UnsupportedFeature for what the language lacks."""
     handler = _HANDLERS.get(type(node))
     with frame.at(node):
         if handler is None:
-            what, instead = REFUSED.get(type(node), (f"the expression {type(node).__name__}", "write it with numbers, tuples and arrays"))
+            what, instead = REFUSED.get(
+                type(node),
+                (f"the expression {type(node).__name__}", "write it with numbers, tuples and arrays"),
+            )
             raise frame.builder.refuse(f"{what} is not in the kernel language", instead)
         return handler(frame, node)
 
@@ -65,7 +84,9 @@ def as_scalar(frame: Frame, value: Value | None) -> Val:
     """Return a value as a number; raises UnsupportedFeature if it is something else."""
     if not isinstance(value, Val):
         kind = "None" if value is None or value == Static(None) else describe(value)
-        raise frame.builder.refuse(f"{kind} stands where a number is needed", "use a number, or index the array")
+        raise frame.builder.refuse(
+            f"{kind} stands where a number is needed", "use a number, or index the array"
+        )
     return value
 
 
@@ -83,7 +104,9 @@ def predicate(frame: Frame, node: ast.expr) -> Val:
 def _constant(frame: Frame, node: ast.Constant) -> Value:
     if isinstance(node.value, (bool, int, float)) or node.value is None:
         return frame.static(node.value)
-    raise frame.builder.refuse(f"the constant {node.value!r} is not in the kernel language", "use numbers; text belongs on the host")
+    raise frame.builder.refuse(
+        f"the constant {node.value!r} is not in the kernel language", "use numbers; text belongs on the host"
+    )
 
 
 def _name(frame: Frame, node: ast.Name) -> Value:
@@ -103,7 +126,9 @@ def _attribute(frame: Frame, node: ast.Attribute) -> Value:
             return _array_attribute(frame, base, node.attr)
         case Static(obj=obj):
             return _static_attribute(frame, obj, node.attr)
-    raise frame.builder.refuse(f"{describe(base)} has no attribute {node.attr!r} in a kernel", "use arithmetic and array elements")
+    raise frame.builder.refuse(
+        f"{describe(base)} has no attribute {node.attr!r} in a kernel", "use arithmetic and array elements"
+    )
 
 
 def _static_attribute(frame: Frame, obj: Any, attr: str) -> Value:
@@ -132,7 +157,10 @@ def _array_attribute(frame: Frame, array: Arr, attr: str) -> Value:
             return Static(np.dtype(TYPE_NAMES[array.type]))
         case "itemsize":
             return Val(Imm(BYTES[array.type]), "s64")
-    raise b.refuse(f"the array attribute {array.name}.{attr}", "arrays have shape, size, ndim, strides, dtype and itemsize in a kernel")
+    raise b.refuse(
+        f"the array attribute {array.name}.{attr}",
+        "arrays have shape, size, ndim, strides, dtype and itemsize in a kernel",
+    )
 
 
 def _subscript(frame: Frame, node: ast.Subscript) -> Value:
@@ -141,13 +169,17 @@ def _subscript(frame: Frame, node: ast.Subscript) -> Value:
         return arrays.load(frame.builder, base, element_address(frame, base, node))
     if isinstance(base, Tup):
         return _tuple_element(frame, base, node)
-    raise frame.builder.refuse(f"{describe(base)} cannot be indexed", "index tuples, and arrays that are arguments, shared or local")
+    raise frame.builder.refuse(
+        f"{describe(base)} cannot be indexed", "index tuples, and arrays that are arguments, shared or local"
+    )
 
 
 def element_address(frame: Frame, array: Arr, node: ast.Subscript) -> Imm | Reg:
     """Emit the index of `array[...]` and return the element's address."""
     if any(isinstance(n, ast.Slice) for n in (node.slice, *getattr(node.slice, "elts", ()))):
-        raise frame.builder.refuse(f"a slice of {array.name!r}", "index one element at a time; a view is not in the language")
+        raise frame.builder.refuse(
+            f"a slice of {array.name!r}", "index one element at a time; a view is not in the language"
+        )
     index = evaluate(frame, node.slice)
     return arrays.address(frame.builder, array, index)
 
@@ -156,10 +188,14 @@ def _tuple_element(frame: Frame, base: Tup, node: ast.Subscript) -> Value:
     value = evaluate(frame, node.slice)
     k = value.constant if isinstance(value, Val) else None
     if not isinstance(k, int):
-        raise frame.builder.refuse("a tuple is indexed by something that is not known when the kernel is compiled",
-                                   "use a constant index, a for loop over the tuple, or cuda.local.array")
+        raise frame.builder.refuse(
+            "a tuple is indexed by something that is not known when the kernel is compiled",
+            "use a constant index, a for loop over the tuple, or cuda.local.array",
+        )
     if not -len(base.items) <= k < len(base.items):
-        raise frame.builder.refuse(f"index {k} of a tuple of {len(base.items)}", f"use 0 to {len(base.items) - 1}")
+        raise frame.builder.refuse(
+            f"index {k} of a tuple of {len(base.items)}", f"use 0 to {len(base.items) - 1}"
+        )
     return base.items[k]
 
 
@@ -173,7 +209,9 @@ def _binop(frame: Frame, node: ast.BinOp) -> Value:
 def operate(frame: Frame, op: ast.operator, x: Value, y: Value) -> Val:
     """Emit `x op y` of two numbers."""
     if type(op) not in BINARY:
-        raise frame.builder.refuse("the operator @ is not in the kernel language", "write the loop over the inner dimension")
+        raise frame.builder.refuse(
+            "the operator @ is not in the kernel language", "write the loop over the inner dimension"
+        )
     return lowering.binary(frame.builder, BINARY[type(op)], as_scalar(frame, x), as_scalar(frame, y))
 
 
@@ -196,8 +234,10 @@ def _comparison(frame: Frame, node: ast.Compare) -> Value:
     return result
 
 
-def _compare_step(frame: Frame, op: ast.cmpop, left: Value, right_node: ast.expr, so_far: Val | None) -> tuple[Val, Value]:
-    """Emit one link of a comparison chain; a link after the first runs behind a branch where it is not cheap."""
+def _compare_step(
+    frame: Frame, op: ast.cmpop, left: Value, right_node: ast.expr, so_far: Val | None
+) -> tuple[Val, Value]:
+    """Emit one link of a comparison chain; after the first, behind a branch where it is not cheap."""
     right: list[Value] = []
 
     def link() -> Val:
@@ -228,7 +268,7 @@ def _compare_tuples(frame: Frame, op: ast.cmpop, x: Tup, y: Tup) -> Val:
 
 
 def both(frame: Frame, op: str, left: Val, right: Callable[[], Val]) -> Val:
-    """Emit `left and right` ("and") or `left or right` ("or") of conditions, the right one only where it decides and is not cheap."""
+    """Emit `left and right` ("and") or `left or right` ("or"); the right side if cheap or where it decides."""
     b = frame.builder
     if left.constant is not None:
         return right() if bool(left.constant) == (op == "and") else left
@@ -257,7 +297,10 @@ def _boolop(frame: Frame, node: ast.BoolOp) -> Value:
 
 
 def branch(frame: Frame, node: ast.expr, if_true: int, if_false: int) -> None:
-    """End the current block with a branch on a condition; operands that are not cheap get blocks of their own."""
+    """End the current block with a branch on a condition.
+
+    Operands that are not cheap get blocks of their own.
+    """
     b = frame.builder
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         return branch(frame, node.operand, if_false, if_true)
@@ -331,7 +374,9 @@ def _merge(frame: Frame, x: Value, y: Value, merge: Callable[[Val, Val], Val]) -
         return Tup(tuple(_merge(frame, p, q, merge) for p, q in zip(x.items, y.items, strict=True)))
     if x == y:
         return x
-    raise frame.builder.refuse(f"a conditional expression gives {describe(x)} or {describe(y)}", "use an if statement")
+    raise frame.builder.refuse(
+        f"a conditional expression gives {describe(x)} or {describe(y)}", "use an if statement"
+    )
 
 
 def _call(frame: Frame, node: ast.Call) -> Value:
@@ -342,6 +387,15 @@ def _call(frame: Frame, node: ast.Call) -> Value:
 
 
 _HANDLERS: dict[type[ast.AST], Callable[[Frame, Any], Value]] = {
-    ast.Constant: _constant, ast.Name: _name, ast.Tuple: _tuple, ast.Attribute: _attribute, ast.Subscript: _subscript,
-    ast.BinOp: _binop, ast.UnaryOp: _unary, ast.Compare: _comparison, ast.BoolOp: _boolop, ast.IfExp: _conditional, ast.Call: _call,
+    ast.Constant: _constant,
+    ast.Name: _name,
+    ast.Tuple: _tuple,
+    ast.Attribute: _attribute,
+    ast.Subscript: _subscript,
+    ast.BinOp: _binop,
+    ast.UnaryOp: _unary,
+    ast.Compare: _comparison,
+    ast.BoolOp: _boolop,
+    ast.IfExp: _conditional,
+    ast.Call: _call,
 }

@@ -1,7 +1,8 @@
-"""The state of one compilation: the unit (one kernel), and one frame for each function whose body is being walked.
+"""The state of one compilation: the unit (one kernel), and a frame for each function being walked.
 
-It models nothing of the card but the placement of shared and local arrays: each starts at the next multiple of its alignment, dynamic
-ones after the static ones at a multiple of 16. Checked by `launch__shared_mem_per_block_static`.
+It models nothing of the card but the placement of shared and local arrays: each starts at the next multiple
+of its alignment, dynamic ones after the static ones at a multiple of 16. Checked by
+`launch__shared_mem_per_block_static`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 
 from dsl.arrays import row_major
 from dsl.builder import Builder
-from dsl.ir import BYTES, LocalArray, Loc, Reg, SharedArray
+from dsl.ir import BYTES, Loc, LocalArray, Reg, SharedArray
 from dsl.lowering import constant, convert
 from dsl.source import Source
 from dsl.types import ArgType, arg_type, register_type, unify
@@ -40,7 +41,9 @@ class Layout:
     at: int = 0
     arrays: dict[Key, SharedArray | LocalArray] = field(default_factory=dict)
 
-    def place(self, key: Key, name: str, element: str, shape: tuple[int, ...], align: int, loc: Loc, kind: type) -> SharedArray | LocalArray:
+    def place(
+        self, key: Key, name: str, element: str, shape: tuple[int, ...], align: int, loc: Loc, kind: type
+    ) -> SharedArray | LocalArray:
         """Return the array of a call site, placed at its first call."""
         if key not in self.arrays:
             nbytes = BYTES[element] * int(np.prod(shape, dtype=np.int64))
@@ -52,7 +55,10 @@ class Layout:
 
 @dataclass
 class Unit:
-    """Hold one compilation. types: the type of each variable, learned over passes; a pass ends the search when it changes nothing."""
+    """Hold one compilation. types: the type of each variable, learned over passes.
+
+    A pass ends the search when it changes nothing.
+    """
 
     kernel: str
     parameters: tuple[str, ...] = ()
@@ -78,11 +84,11 @@ class Unit:
 
     def wait(self, frame: Frame, node: ast.AST, name: str) -> None:
         """Note that a statement was left out of this pass, as a variable that it reads has no type yet."""
-        line = getattr(node, "lineno", 0)
-        self.waiting.append(f"{frame.source.file}:{line}: in {self.kernel}: the variable {name!r} is read before it is assigned; assign it first")
+        place = f"{frame.source.file}:{getattr(node, 'lineno', 0)}: in {self.kernel}"
+        self.waiting.append(f"{place}: the variable {name!r} is read before it is assigned; assign it first")
 
     def variable(self, key: Key, name: str, type_: str) -> tuple[Reg, str]:
-        """Return the register and type of a variable after an assignment of `type_`, unified with what is known of it."""
+        """Return a variable's register and type after an assignment of `type_` unified with it."""
         known = self.types.get(key)
         element = type_ if known is None else unify(known, type_)
         if element != known:
@@ -97,7 +103,7 @@ class Unit:
         return self.registers[key]
 
     def remembered(self, key: Key, name: str) -> Value | None:
-        """Return a variable that an earlier pass typed and this one has not come to yet (its assignment stands further down a loop)."""
+        """Return a variable that an earlier pass typed and that is assigned further down, or None."""
         if key in self.types:
             return Val(self._register(key, name, self.types[key]), self.types[key])
         items: list[Value] = []
@@ -126,7 +132,10 @@ class LoopLabels:
 
 @dataclass
 class Frame:
-    """Hold the walk of one function body: its names, the values bound to its webs, and where control leaves to."""
+    """Hold the walk of one function body.
+
+    Its names, the values bound to its webs, and where control leaves to.
+    """
 
     unit: Unit
     source: Source
@@ -165,17 +174,25 @@ class Frame:
             try:
                 return self.static(cell.cell_contents, name)
             except ValueError:
-                raise self.builder.refuse(f"the closure variable {name!r} has no value yet", "assign it before the launch") from None
+                raise self.builder.refuse(
+                    f"the closure variable {name!r} has no value yet", "assign it before the launch"
+                ) from None
         if name in self.func.__globals__:
             return self.static(self.func.__globals__[name], name)
         if hasattr(builtins, name):
             return Static(getattr(builtins, name))
-        raise self.builder.refuse(f"the name {name!r} is not defined", "define it before the kernel is launched, or correct its spelling")
+        raise self.builder.refuse(
+            f"the name {name!r} is not defined",
+            "define it before the kernel is launched, or correct its spelling",
+        )
 
     def _local(self, node: ast.Name) -> Value:
         web = self.source.webs.read.get(id(node))
         if web is None:
-            raise self.builder.refuse(f"the variable {node.id!r} is read before it is assigned", "assign it on every path that comes here")
+            raise self.builder.refuse(
+                f"the variable {node.id!r} is read before it is assigned",
+                "assign it on every path that comes here",
+            )
         if web not in self.bound:
             known = self.unit.remembered((*self.path, web), node.id)
             if known is None:
@@ -184,12 +201,17 @@ class Frame:
         return self.bound[web]
 
     def static(self, obj: Any, name: str = "") -> Value:
-        """Turn a Python object into a value: numbers and tuples are constants, the rest is for the compiler's eyes only."""
+        """Turn a Python object into a value.
+
+        Numbers and tuples are constants, the rest is for the compiler's eyes only.
+        """
         if isinstance(obj, (bool, int, float, np.generic)):
             try:
                 return constant(obj.item() if isinstance(obj, np.generic) else obj, arg_type(obj).type)
             except UnsupportedFeature as error:
-                raise self.builder.refuse(f"the constant {name or obj!r}: {error}", "use a number of another type") from None
+                raise self.builder.refuse(
+                    f"the constant {name or obj!r}: {error}", "use a number of another type"
+                ) from None
         if isinstance(obj, tuple):
             return Tup(tuple(self.static(x, name) for x in obj))
         return Static(obj)
@@ -197,18 +219,28 @@ class Frame:
     # variables
 
     def assign(self, target: ast.AST, name: str, value: Value, fresh: bool = True) -> None:
-        """Bind a value to the web that a Name (or arg) node writes; scalars go to the web's register, the rest stays structure."""
+        """Bind a value to the web that a Name (or arg) node writes.
+
+        Scalars go to the web's register, the rest stays structure.
+        """
         web = self.source.webs.written[id(target)]
         single = self.source.webs.definitions[web] == 1
-        if single and (isinstance(value, (Static, Arr)) or (isinstance(value, Val) and value.constant is not None)):
+        if single and (
+            isinstance(value, (Static, Arr)) or (isinstance(value, Val) and value.constant is not None)
+        ):
             self.bound[web] = value
             return
-        self.bound[web] = kept = self.keep((*self.path, web), name, value, None if single else self.bound.get(web), fresh)
+        self.bound[web] = kept = self.keep(
+            (*self.path, web), name, value, None if single else self.bound.get(web), fresh
+        )
         if single:
             self._fix(kept, value)
 
     def _fix(self, kept: Value, value: Value) -> None:
-        """Note that a variable is assigned once: it needs no snapshot, and what is known of its value stays true."""
+        """Note that a variable is assigned once.
+
+        It needs no snapshot, and what is known of its value stays true.
+        """
         if isinstance(kept, Tup) and isinstance(value, Tup):
             for k, v in zip(kept.items, value.items, strict=True):
                 self._fix(k, v)
@@ -218,7 +250,10 @@ class Frame:
                 self.builder.positive.add(kept.operand.index)
 
     def bind_parameter(self, arg: ast.arg, value: Value) -> None:
-        """Bind a parameter: to the argument itself where the function never assigns it, else to a variable that starts with it."""
+        """Bind a parameter.
+
+        To the argument itself where the function never assigns it, else to a variable that starts with it.
+        """
         web = self.source.webs.written[id(arg)]
         if self.source.webs.definitions[web] == 1:
             self._pin(value)
@@ -241,7 +276,9 @@ class Frame:
         self.bound[web] = kept
         return kept
 
-    def keep(self, key: Key, name: str, value: Value, before: Value | None = None, fresh: bool = True) -> Value:
+    def keep(
+        self, key: Key, name: str, value: Value, before: Value | None = None, fresh: bool = True
+    ) -> Value:
         """Store a value in the variable `key` and return what a later read gives."""
         b = self.builder
         if isinstance(value, Val):
@@ -255,15 +292,26 @@ class Frame:
         if isinstance(value, Tup):
             self._same_kind(name, value, before)
             olds = before.items if isinstance(before, Tup) else (None,) * len(value.items)
-            return Tup(tuple(self.keep((*key, k), f"{name}.{k}", x, old, fresh) for k, (x, old) in enumerate(zip(value.items, olds, strict=True))))
+            return Tup(
+                tuple(
+                    self.keep((*key, k), f"{name}.{k}", x, old, fresh)
+                    for k, (x, old) in enumerate(zip(value.items, olds, strict=True))
+                )
+            )
         if before is not None and before != value:
-            raise b.refuse(f"{name!r} stands for {describe(before)} and for {describe(value)}", "use two names")
+            raise b.refuse(
+                f"{name!r} stands for {describe(before)} and for {describe(value)}", "use two names"
+            )
         return value
 
     def _same_kind(self, name: str, value: Value, before: Value | None) -> None:
-        same_length = not isinstance(value, Tup) or not isinstance(before, Tup) or len(value.items) == len(before.items)
+        same_length = (
+            not isinstance(value, Tup) or not isinstance(before, Tup) or len(value.items) == len(before.items)
+        )
         if before is not None and (type(before) is not type(value) or not same_length):
-            raise self.builder.refuse(f"{name!r} stands for {describe(before)} and for {describe(value)}", "use two names")
+            raise self.builder.refuse(
+                f"{name!r} stands for {describe(before)} and for {describe(value)}", "use two names"
+            )
 
     # arrays
 
@@ -277,7 +325,10 @@ class Frame:
         return Arr(name, "global", arg.type, (None,) * arg.ndim, tuple(strides))
 
     def allocate(self, node: ast.Call, space: str, shape: tuple[int, ...], element: str, align: int) -> Arr:
-        """Return the shared or local array that a call makes; shape (0,) of shared memory is the dynamic part."""
+        """Return the shared or local array that a call makes.
+
+        Shape (0,) of shared memory is the dynamic part.
+        """
         name = self.hint or f"{space}_line{node.lineno}"
         loc = self.builder.loc
         dynamic = space == "shared" and shape == (0,)
@@ -286,15 +337,26 @@ class Frame:
         layout = self.unit.local if space == "local" else self.unit.dynamic if dynamic else self.unit.shared
         if dynamic:
             layout.at = self.unit.dynamic_offset
-        placed = layout.place(key, self._unlike_others(key, name), element, shape, align, loc, LocalArray if space == "local" else SharedArray)
+        placed = layout.place(
+            key,
+            self._unlike_others(key, name),
+            element,
+            shape,
+            align,
+            loc,
+            LocalArray if space == "local" else SharedArray,
+        )
         if dynamic:
             return Arr(placed.name, space, element, (None,), (BYTES[element],), placed.offset)
         return Arr(placed.name, space, element, shape, row_major(shape, element), placed.offset)
 
     def _unlike_others(self, key: Key, name: str) -> str:
-        """Return a name that no parameter and no array of another space has, as LdParam and messages go by names."""
+        """Return a name that no parameter and no other array has, as LdParam and messages go by names."""
         layouts = (self.unit.shared, self.unit.dynamic, self.unit.local)
         taken = {a.name for layout in layouts for k, a in layout.arrays.items() if k != key}
         taken |= set(self.unit.parameters)
-        return name if name not in taken else next(n for k in range(1, len(taken) + 2) if (n := f"{name}_{k}") not in taken)
-
+        return (
+            name
+            if name not in taken
+            else next(n for k in range(1, len(taken) + 2) if (n := f"{name}_{k}") not in taken)
+        )

@@ -1,9 +1,11 @@
 """Compile a Python kernel to WarpIR: the entry to the front end.
 
-What it models: kernels that look like numba.cuda's, with numba's types. The walk over the syntax tree is in dsl/statements.py,
-dsl/expressions.py and dsl/calls.py; the operations they emit are in dsl/lowering.py, dsl/arrays.py, dsl/mathlib.py and dsl/surface.py.
-The body is walked until the types of its variables settle; only the last walk's code is kept.
-What it leaves out: anything of Python that needs objects while a kernel runs; it is refused with its line and what to write instead.
+What it models: kernels that look like numba.cuda's, with numba's types. The walk over the syntax tree is in
+dsl/statements.py, dsl/expressions.py and dsl/calls.py; the operations they emit are in dsl/lowering.py,
+dsl/arrays.py, dsl/mathlib.py and dsl/surface.py. The body is walked until the types of its variables settle;
+only the last walk's code is kept.
+What it leaves out: anything of Python that needs objects while a kernel runs; it is refused with its line and
+what to write instead.
 """
 
 from __future__ import annotations
@@ -27,10 +29,12 @@ MAX_PASSES = 64
 
 
 def compile_function(py_func: Any, arg_types: tuple[ArgType, ...], name: str | None = None) -> ir.Function:
-    """Compile a kernel for argument types; `py_func` is a Python function or has one as its attribute `py_func`.
+    """Compile a kernel for argument types.
 
-    Globals and closure variables that are numbers or tuples are constants of the compilation. Raises UnsupportedFeature, with file and
-    line, for anything outside the language and for a wrong number of arguments.
+    `py_func` is a Python function or has one as its attribute `py_func`.
+    Globals and closure variables that are numbers or tuples are constants of the compilation. Raises
+    UnsupportedFeature, with file and line, for anything outside the language and for a wrong number of
+    arguments.
     """
     func: FunctionType = getattr(py_func, "py_func", py_func)
     source = find(func)
@@ -49,19 +53,25 @@ def _parameters(source: Source, func: FunctionType, given: int) -> tuple[str, ..
     spec = source.tree.args
     where = f"{source.file}:{source.tree.lineno}: in {func.__name__}"
     if spec.vararg or spec.kwarg or spec.kwonlyargs:
-        raise UnsupportedFeature(f"{where}: a kernel with *, ** or keyword-only parameters; name each parameter")
+        raise UnsupportedFeature(
+            f"{where}: a kernel with *, ** or keyword-only parameters; name each parameter"
+        )
     names = tuple(p.arg for p in (*spec.posonlyargs, *spec.args))
     if len(names) != given:
-        raise UnsupportedFeature(f"{where}: {given} arguments for {len(names)} parameters ({', '.join(names)}); pass one for each")
+        raise UnsupportedFeature(
+            f"{where}: {given} arguments for {len(names)} parameters ({', '.join(names)}); pass one for each"
+        )
     return names
 
 
 def _walk(unit: Unit, source: Source, func: FunctionType, arg_types: tuple[ArgType, ...]) -> None:
-    """Emit the whole kernel with the types known so far; `unit.changed` says whether another walk is needed."""
+    """Emit the whole kernel with the types known so far; `unit.changed` asks for another walk."""
     unit.begin(Loc(source.file, source.tree.lineno))
     frame = Frame(unit, source, func, ())
     unit.stack.append(func)
-    bind(frame, func, tuple(frame.parameter(n, a) for n, a in zip(unit.parameters, arg_types, strict=True)), {})
+    bind(
+        frame, func, tuple(frame.parameter(n, a) for n, a in zip(unit.parameters, arg_types, strict=True)), {}
+    )
     run(frame, source.tree.body)
     dynamic_offset = -(-unit.shared.at // DYNAMIC_ALIGNMENT_BYTES) * DYNAMIC_ALIGNMENT_BYTES
     if unit.dynamic.arrays and dynamic_offset != unit.dynamic_offset:
@@ -78,7 +88,9 @@ def _function(unit: Unit, source: Source, arg_types: tuple[ArgType, ...]) -> ir.
     fn = ir.Function(
         name=unit.kernel,
         file=source.file,
-        params=tuple(ir.Param(n, a.type, a.ndim, a.layout) for n, a in zip(unit.parameters, arg_types, strict=True)),
+        params=tuple(
+            ir.Param(n, a.type, a.ndim, a.layout) for n, a in zip(unit.parameters, arg_types, strict=True)
+        ),
         blocks=unit.builder.finish(),
         shared=cast("tuple[ir.SharedArray, ...]", shared),
         local=cast("tuple[ir.LocalArray, ...]", tuple(unit.local.arrays.values())),

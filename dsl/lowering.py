@@ -1,7 +1,7 @@
-"""Emit typed operations: conversions, arithmetic, comparison and selection, each folded where its operands are constants.
+"""Emit typed operations: conversion, arithmetic, comparison and selection, with constants folded.
 
-What it models: the operations of numba.cuda, in the types that dsl/types.py gives. The walker (dsl/expressions.py) decides what is
-computed and in which order; nothing here knows Python's syntax.
+What it models: the operations of numba.cuda, in the types that dsl/types.py gives. The walker
+(dsl/expressions.py) decides what is computed and in which order; nothing here knows Python's syntax.
 Which ncu metric checks it: `smsp__sass_thread_inst_executed_op_{fadd,fmul,dadd,dmul,integer}_pred_on`.
 """
 
@@ -14,25 +14,62 @@ from typing import Any
 
 from dsl.builder import Builder
 from dsl.ir import BYTES, Imm, Operand, Reg
-from dsl.types import FLOATS, UNSIGNED, binary_type, cast_value, comparison_type, register_type, unary_type, unify
+from dsl.types import (
+    FLOATS,
+    UNSIGNED,
+    binary_type,
+    cast_value,
+    comparison_type,
+    register_type,
+    unary_type,
+    unify,
+)
 from dsl.values import Val
 
 SYMBOLS = {
-    "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "floormod": "%", "pow": "**", "shl": "<<", "shr": ">>",
-    "and": "&", "or": "|", "xor": "^",
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "floordiv": "//",
+    "floormod": "%",
+    "pow": "**",
+    "shl": "<<",
+    "shr": ">>",
+    "and": "&",
+    "or": "|",
+    "xor": "^",
 }
 FOLDS: dict[str, Callable[[Any, Any], Any]] = {
-    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv, "floordiv": operator.floordiv,
-    "floormod": operator.mod, "pow": operator.pow, "shl": operator.lshift, "shr": operator.rshift, "and": operator.and_,
-    "or": operator.or_, "xor": operator.xor, "min": min, "max": max,
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "floordiv": operator.floordiv,
+    "floormod": operator.mod,
+    "pow": operator.pow,
+    "shl": operator.lshift,
+    "shr": operator.rshift,
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+    "min": min,
+    "max": max,
 }
 COMPARES: dict[str, Callable[[Any, Any], bool]] = {
-    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "eq": operator.eq, "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "eq": operator.eq,
+    "ne": operator.ne,
 }
 SAME_BITS = ({"s32", "u32"}, {"s64", "u64"})
 """Register types that need no instruction between them: the instruction that reads decides."""
 LARGEST_EXPONENT = 64
-"""x ** n with a constant n up to this is multiplications; beyond, and for other exponents, it is the library's pow."""
+"""x ** n with a constant n up to this is multiplications; beyond, and for other exponents, it is the
+library's pow.
+"""
 
 
 def constant(value: Any, element: str) -> Val:
@@ -41,7 +78,10 @@ def constant(value: Any, element: str) -> Val:
 
 
 def convert(b: Builder, v: Val, element: str) -> Val:
-    """Convert a scalar to an element type; constants convert at compile time, equal register types cost nothing."""
+    """Convert a scalar to an element type.
+
+    Constants convert at compile time, equal register types cost nothing.
+    """
     if v.type == element:
         return v
     if isinstance(v.operand, Imm):
@@ -126,7 +166,10 @@ def _positive(b: Builder, v: Val) -> bool:
 
 
 def known_positive(b: Builder, v: Val) -> bool:
-    """Say whether a value is known to be above zero: a positive constant, blockDim, gridDim, and sums and products of such."""
+    """Say whether a value is known to be above zero.
+
+    A positive constant, blockDim, gridDim, and sums and products of such.
+    """
     return _positive(b, v)
 
 
@@ -144,7 +187,9 @@ def _power(b: Builder, x: Val, y: Val, element: str) -> Val:
     if isinstance(n, int) and abs(n) <= LARGEST_EXPONENT and (n >= 0 or element in FLOATS):
         return _repeated(b, convert(b, x, element), int(n))
     if element not in FLOATS:
-        raise b.refuse("an integer power whose exponent is not a small constant", "use float(x) ** n or a loop")
+        raise b.refuse(
+            "an integer power whose exponent is not a small constant", "use float(x) ** n or a loop"
+        )
     x, y = convert(b, x, element), convert(b, y, element)
     folded = _fold(math.pow, x, y, element)
     return folded or Val(b.alu("pow", element, x.operand, y.operand), element)
@@ -167,7 +212,10 @@ def _repeated(b: Builder, x: Val, n: int) -> Val:
 
 
 def _floor_divide(b: Builder, op: str, x: Operand, y: Operand, element: str) -> Val:
-    """Divide floats as Python does: the remainder has the divisor's sign, the quotient is rounded down from (x - remainder) / y."""
+    """Divide floats as Python does.
+
+    The remainder has the divisor's sign, the quotient is rounded down from (x - remainder) / y.
+    """
     rem = b.alu("fmod", element, x, y)
     signs = b.alu("xor", "pred", b.setp("lt", element, rem, Imm(0.0)), b.setp("lt", element, y, Imm(0.0)))
     fix = b.alu("and", "pred", b.setp("ne", element, rem, Imm(0.0)), signs)
@@ -201,7 +249,9 @@ def absolute(b: Builder, v: Val) -> Val:
         return v
     if isinstance(v.operand, Imm):
         return constant(abs(v.operand.value), v.type)
-    return Val(_narrow(b, b.alu("abs", register_type(v.type), v.operand), register_type(v.type), v.type), v.type)
+    return Val(
+        _narrow(b, b.alu("abs", register_type(v.type), v.operand), register_type(v.type), v.type), v.type
+    )
 
 
 def compare(b: Builder, op: str, x: Val, y: Val) -> Val:
@@ -218,14 +268,12 @@ def compare(b: Builder, op: str, x: Val, y: Val) -> Val:
 def _match_constant(v: Val, other: Val) -> Val:
     """Give an integer constant the other side's type where it fits, so that `t < 4` compares in 32 bits."""
     value, target = v.constant, register_type(other.type)
-    if isinstance(value, int) and not isinstance(value, bool) and target in ("s32", "u32", "s64", "u64"):
-        if cast_value(value, target) == value:
-            return Val(Imm(value), target)
-    return v
+    whole = isinstance(value, int) and not isinstance(value, bool) and target not in ("pred", *FLOATS)
+    return Val(Imm(value), target) if whole and cast_value(value, target) == value else v
 
 
 def _compare_mixed(b: Builder, op: str, x: Val, y: Val) -> Val:
-    """Compare a signed with a 64-bit unsigned integer by value: a negative one is below every unsigned one."""
+    """Compare a signed with a 64-bit unsigned integer by value: negatives are below all others."""
     swap = x.type in UNSIGNED
     signed, unsigned = (y, x) if swap else (x, y)
     if swap:

@@ -1,8 +1,8 @@
-"""The functions of `math` in kernels: float32 exp and log as the card's own instruction sequences, the rest as single operations.
+"""The functions of `math` in kernels: float32 exp and log as the card's code, the rest one operation each.
 
-What it models: libdevice's expf and logf for sm_90, instruction by instruction in kind and number, so that a multiplication at
-the end of exp contracts with an addition that follows, as ptxas does it. Measured (h200 fact 11): exp is 4 FFMA, 1 FMUL,
-1 FADD and a MUFU; log is 11 FFMA, 1 FMUL and 1 FADD.
+What it models: libdevice's expf and logf for sm_90, instruction by instruction in kind and number, so that a
+multiplication at the end of exp contracts with an addition that follows, as ptxas does it. Measured (h200
+fact 11): exp is 4 FFMA, 1 FMUL, 1 FADD and a MUFU; log is 11 FFMA, 1 FMUL and 1 FADD.
 What it leaves out: the sequences of the other functions, which dsl/machine.py counts as a whole (modelled).
 Which ncu metric checks it: `smsp__sass_thread_inst_executed_op_{ffma,fmul,fadd}_pred_on`.
 """
@@ -29,18 +29,46 @@ MAGIC = 12582913.0
 LN2 = 0.6931471824645996
 SMALLEST_NORMAL = 1.1754943508222875e-38
 LOG_POLYNOMIAL = (
-    -0.12948833405971527, 0.14004762470722198, -0.12167185544967651, 0.14001159369945526, -0.16682302951812744,
-    0.20010747015476227, -0.24999716877937317, 0.3333320915699005, -0.5,
+    -0.12948833405971527,
+    0.14004762470722198,
+    -0.12167185544967651,
+    0.14001159369945526,
+    -0.16682302951812744,
+    0.20010747015476227,
+    -0.24999716877937317,
+    0.3333320915699005,
+    -0.5,
 )
-"""(log(1 + m) - m) / m**2 for m in [-1/3, 1/3], highest power first. Fitted by weighted least squares at 20,001 Chebyshev points, the weight
-m**2 / log(1 + m) (relative error) sharpened in 60 rounds (Lawson), then rounded to float32; the whole log is right to 0.93 ulp."""
+"""(log(1 + m) - m) / m**2 for m in [-1/3, 1/3], highest power first. Fitted by weighted least squares at
+20,001 Chebyshev points, the weight m**2 / log(1 + m) (relative error) sharpened in 60 rounds (Lawson),
+then rounded to float32; the whole log is right to 0.93 ulp.
+"""
 
-DIRECT = {
-    "sqrt": math.sqrt, "sin": math.sin, "cos": math.cos, "tan": math.tan, "tanh": math.tanh, "erf": math.erf, "log1p": math.log1p,
-    "expm1": math.expm1, "log2": math.log2, "log10": math.log10, "exp": math.exp, "log": math.log, "exp2": lambda x: 2.0**x,
-    "floor": math.floor, "ceil": math.ceil, "trunc": math.trunc, "fabs": math.fabs,
+DIRECT: dict[str, Callable[[Any], Any]] = {
+    "sqrt": math.sqrt,
+    "sin": math.sin,
+    "cos": math.cos,
+    "tan": math.tan,
+    "tanh": math.tanh,
+    "erf": math.erf,
+    "log1p": math.log1p,
+    "expm1": math.expm1,
+    "log2": math.log2,
+    "log10": math.log10,
+    "exp": math.exp,
+    "log": math.log,
+    "exp2": lambda x: 2.0**x,
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "trunc": math.trunc,
+    "fabs": math.fabs,
 }
-PAIRS = {"pow": math.pow, "fmod": math.fmod, "atan2": math.atan2, "copysign": math.copysign}
+PAIRS: dict[str, Callable[[Any, Any], Any]] = {
+    "pow": math.pow,
+    "fmod": math.fmod,
+    "atan2": math.atan2,
+    "copysign": math.copysign,
+}
 TESTS = {"isnan": math.isnan, "isinf": math.isinf, "isfinite": math.isfinite}
 NAMES = frozenset((*DIRECT, *PAIRS, *TESTS, "fma"))
 """What a kernel may call on `math`."""
@@ -57,7 +85,7 @@ def call(b: Builder, name: str, args: tuple[Val, ...]) -> Val:
     values = tuple(convert(b, a, element) for a in args)
     if name in TESTS:
         return _test(b, name, values[0])
-    folded = _fold({**DIRECT, **PAIRS}[name], values)
+    folded = _fold(PAIRS[name] if name in PAIRS else DIRECT[name], values)
     if folded is not None:
         return folded
     return Val(_emit(b, name, element, tuple(v.operand for v in values)), element)
@@ -75,7 +103,10 @@ def _fold(f: Callable[..., Any], values: tuple[Val, ...]) -> Val | None:
         return None
     try:
         return constant(f(*(v.constant for v in values)), values[0].type)
-    except (ArithmeticError, ValueError):  # log(0), an overflow, floor(inf): the machine has an answer, Python has none
+    except (
+        ArithmeticError,
+        ValueError,
+    ):  # log(0), an overflow, floor(inf): the machine has an answer, Python has none
         return None
 
 
@@ -103,7 +134,7 @@ def _test(b: Builder, name: str, v: Val) -> Val:
 
 
 def expf(b: Builder, x: Operand) -> Operand:
-    """Emit exp(x) in float32: 2**k * ex2(x * log2(e) - k), with k + 126 counted in steps of a saturated x / 252 so that it cannot overflow.
+    """Emit exp(x) in float32: 2**k * ex2(x * log2(e) - k), k from a saturated x / 252.
 
     0 for x below -104 and for -inf, inf for x above 88.73, NaN for NaN. Error below 2 ulp.
     """
@@ -117,9 +148,10 @@ def expf(b: Builder, x: Operand) -> Operand:
 
 
 def logf(b: Builder, x: Operand) -> Operand:
-    """Emit log(x) in float32: exponent * ln 2 + log(1 + m) with 1 + m in [2/3, 4/3) and a polynomial of degree 10.
+    """Emit log(x) in float32: exponent * ln 2 + a polynomial of degree 10 in m, 1 + m in [2/3, 4/3).
 
-    -inf for 0, NaN below 0 and for NaN, inf for inf. Denormals are scaled by 2**23; that multiplication runs in their lanes only and is not counted.
+    -inf for 0, NaN below 0 and for NaN, inf for inf. Denormals are scaled by 2**23; that multiplication runs
+    in their lanes only and is not counted.
     """
     small = b.setp("lt", "f32", x, Imm(SMALLEST_NORMAL))
     scaled = b.selp("f32", b.alu("mul", "f32", x, Imm(8388608.0), tag=PREDICATED), x, small)

@@ -1,7 +1,8 @@
 """Find the syntax tree of a kernel in its file, with its real line numbers.
 
-It models nothing of the card. The whole file is parsed and the definition found by its first line, so comments,
-decorators and indentation need no care. What it leaves out: functions with no source text (typed at a prompt, exec).
+It models nothing of the card. The whole file is parsed and the definition found by its first line, so
+comments, decorators and indentation need no care. What it leaves out: functions with no source text (typed at
+a prompt, exec).
 """
 
 from __future__ import annotations
@@ -26,25 +27,41 @@ class Source:
 
 
 def find(func: FunctionType) -> Source:
-    """Return the source of a Python function; raise UnsupportedFeature where there is none or it is no plain `def`."""
+    """Return the source of a Python function.
+
+    Raise UnsupportedFeature where there is none or it is no plain `def`.
+    """
     code = func.__code__
     linecache.checkcache(code.co_filename)
     text = "".join(linecache.getlines(code.co_filename, func.__globals__))
     if not text:
-        raise UnsupportedFeature(f"{func.__name__}: its source text is not available ({code.co_filename}); put the kernel in a .py file")
+        raise UnsupportedFeature(
+            f"{func.__name__}: its source text is not available ({code.co_filename}); "
+            "put the kernel in a .py file"
+        )
     if code.co_name == "<lambda>":
-        raise UnsupportedFeature(f"{code.co_filename}:{code.co_firstlineno}: a lambda is not in the kernel language; write a def")
+        raise UnsupportedFeature(
+            f"{code.co_filename}:{code.co_firstlineno}: a lambda is not in the kernel language; write a def"
+        )
     return _definition(text, code.co_filename, code.co_name, code.co_firstlineno)
 
 
 @lru_cache(maxsize=256)
 def _definition(text: str, file: str, name: str, first_line: int) -> Source:
     for node in ast.walk(_parse(text, file)):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name and _first_line(node) == first_line:
+        if (
+            isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+            and node.name == name
+            and _first_line(node) == first_line
+        ):
             if isinstance(node, ast.AsyncFunctionDef):
-                raise UnsupportedFeature(f"{file}:{node.lineno}: async def is not in the kernel language; write a plain def")
+                raise UnsupportedFeature(
+                    f"{file}:{node.lineno}: async def is not in the kernel language; write a plain def"
+                )
             return Source(file, node, split(node))
-    raise UnsupportedFeature(f"{file}:{first_line}: the source of {name} is not there; has the file changed since it was imported?")
+    raise UnsupportedFeature(
+        f"{file}:{first_line}: the source of {name} is not there; has the file changed since it was imported?"
+    )
 
 
 @lru_cache(maxsize=32)

@@ -1,7 +1,8 @@
 """Walk the statements of a kernel: assignments, branches, loops and returns.
 
-It models nothing of the card but the shape of loops: preheader, header with the condition alone, body, latch, exit. A `for`
-over range keeps its counter apart from the user's variable only where that variable is assigned or read elsewhere.
+It models nothing of the card but the shape of loops: preheader, header with the condition alone, body, latch,
+exit. A `for` over range keeps its counter apart from the user's variable only where that variable is assigned
+or read elsewhere.
 """
 
 from __future__ import annotations
@@ -20,11 +21,18 @@ from dsl.types import FLOATS, range_type, register_type
 from dsl.values import Arr, Static, Tup, Val, Value, describe
 
 REFUSED: dict[str, tuple[str, str]] = {
-    "Try": ("try", "test the condition with if"), "TryStar": ("try", "test the condition with if"), "With": ("with", "write the steps out"),
-    "Raise": ("raise", "return, and check on the host"), "Assert": ("assert", "check on the host"), "Delete": ("del", "leave the variable alone"),
-    "FunctionDef": ("a function inside a kernel", "define the device function outside"), "ClassDef": ("a class", "use numbers, tuples and arrays"),
-    "Import": ("import", "import at the top of the file"), "ImportFrom": ("import", "import at the top of the file"),
-    "Global": ("global", "pass an array and store into it"), "Nonlocal": ("nonlocal", "pass an array and store into it"),
+    "Try": ("try", "test the condition with if"),
+    "TryStar": ("try", "test the condition with if"),
+    "With": ("with", "write the steps out"),
+    "Raise": ("raise", "return, and check on the host"),
+    "Assert": ("assert", "check on the host"),
+    "Delete": ("del", "leave the variable alone"),
+    "FunctionDef": ("a function inside a kernel", "define the device function outside"),
+    "ClassDef": ("a class", "use numbers, tuples and arrays"),
+    "Import": ("import", "import at the top of the file"),
+    "ImportFrom": ("import", "import at the top of the file"),
+    "Global": ("global", "pass an array and store into it"),
+    "Nonlocal": ("nonlocal", "pass an array and store into it"),
     "Match": ("match", "use if and elif"),
 }
 
@@ -44,7 +52,9 @@ def run(frame: Frame, statements: list[ast.stmt]) -> None:
 def _statement(frame: Frame, s: ast.stmt) -> None:
     handler = _HANDLERS.get(type(s))
     if handler is None:
-        what, instead = REFUSED.get(type(s).__name__, (type(s).__name__, "use assignments, if, for and while"))
+        what, instead = REFUSED.get(
+            type(s).__name__, (type(s).__name__, "use assignments, if, for and while")
+        )
         raise frame.builder.refuse(f"{what} is not in the kernel language", instead)
     handler(frame, s)
 
@@ -54,7 +64,10 @@ def run_function(frame: Frame) -> Value | None:
     b, returns, body = frame.builder, frame.returns, frame.source.tree.body
     assert returns is not None
     last = body[-1]
-    if isinstance(last, ast.Return) and sum(isinstance(n, ast.Return) for n in ast.walk(frame.source.tree)) == 1:
+    if (
+        isinstance(last, ast.Return)
+        and sum(isinstance(n, ast.Return) for n in ast.walk(frame.source.tree)) == 1
+    ):
         run(frame, body[:-1])
         with frame.at(last):
             return evaluate(frame, last.value) if last.value is not None and not b.terminated else None
@@ -64,7 +77,10 @@ def run_function(frame: Frame) -> Value | None:
     b.start_if_reached(returns.label)
     values = [v for v in returns.values if v != Static(None)]
     if values and (falls_through or len(values) != len(returns.values)):
-        raise b.refuse(f"{frame.func.__name__} returns a value on some paths only", "end every path with a return of a value")
+        raise b.refuse(
+            f"{frame.func.__name__} returns a value on some paths only",
+            "end every path with a return of a value",
+        )
     return values[-1] if values else None
 
 
@@ -97,13 +113,21 @@ def _store(frame: Frame, target: ast.expr, value: Value, fresh: bool) -> None:
         case ast.Tuple(elts=elts) | ast.List(elts=elts):
             _unpack(frame, elts, value, fresh)
         case _:
-            raise b.refuse(f"an assignment to {ast.unparse(target)}", "assign to a variable or an array element")
+            raise b.refuse(
+                f"an assignment to {ast.unparse(target)}", "assign to a variable or an array element"
+            )
 
 
 def _unpack(frame: Frame, targets: list[ast.expr], value: Value, fresh: bool) -> None:
     b = frame.builder
-    if not isinstance(value, Tup) or any(isinstance(t, ast.Starred) for t in targets) or len(targets) != len(value.items):
-        raise b.refuse(f"{len(targets)} targets for {describe(value)}", "unpack a tuple of the same length, without *")
+    if (
+        not isinstance(value, Tup)
+        or any(isinstance(t, ast.Starred) for t in targets)
+        or len(targets) != len(value.items)
+    ):
+        raise b.refuse(
+            f"{len(targets)} targets for {describe(value)}", "unpack a tuple of the same length, without *"
+        )
     snapshots = [_snapshot(frame, v) for v in value.items]  # a, b = b, a
     for t, v in zip(targets, snapshots, strict=True):
         _store(frame, t, v, fresh)
@@ -118,7 +142,9 @@ def _snapshot(frame: Frame, value: Value) -> Value:
 def _array(frame: Frame, target: ast.Subscript) -> Arr:
     array = evaluate(frame, target.value)
     if not isinstance(array, Arr):
-        raise frame.builder.refuse(f"an assignment to an element of {describe(array)}", "only arrays have elements to assign")
+        raise frame.builder.refuse(
+            f"an assignment to an element of {describe(array)}", "only arrays have elements to assign"
+        )
     return array
 
 
@@ -128,7 +154,9 @@ def _augmented(frame: Frame, s: ast.AugAssign) -> None:
         after = operate(frame, s.op, before, evaluate(frame, s.value))
         return frame.assign(s.target, s.target.id, after)
     if not isinstance(s.target, ast.Subscript):
-        raise frame.builder.refuse(f"an assignment to {ast.unparse(s.target)}", "assign to a variable or an array element")
+        raise frame.builder.refuse(
+            f"an assignment to {ast.unparse(s.target)}", "assign to a variable or an array element"
+        )
     b, array = frame.builder, _array(frame, s.target)
     addr = element_address(frame, array, s.target)
     old = arrays.load(b, array, addr)
@@ -146,7 +174,10 @@ def _expression(frame: Frame, s: ast.Expr) -> None:
 
 
 def _condition(frame: Frame, test: ast.expr, if_true: int, if_false: int) -> None:
-    """Branch on a condition; where a variable of it is not typed yet, go on as if it were, as this pass is not the last."""
+    """Branch on a condition.
+
+    Where a variable of it is not typed yet, go on as if it were, as this pass is not the last.
+    """
     try:
         branch(frame, test, if_true, if_false)
     except NotTyped as name:
@@ -187,7 +218,10 @@ def _loop_body(frame: Frame, statements: list[ast.stmt], labels: LoopLabels) -> 
 
 def _refuse_else(frame: Frame, s: ast.For | ast.While) -> None:
     if s.orelse:
-        raise frame.builder.refuse("else after a loop is not in the kernel language", "set a flag before `break` and test it after the loop")
+        raise frame.builder.refuse(
+            "else after a loop is not in the kernel language",
+            "set a flag before `break` and test it after the loop",
+        )
 
 
 def _break(frame: Frame, s: ast.Break) -> None:
@@ -204,13 +238,21 @@ def _continue(frame: Frame, s: ast.Continue) -> None:
 def _for(frame: Frame, s: ast.For) -> None:
     _refuse_else(frame, s)
     if isinstance(s.iter, ast.Call) and evaluate(frame, s.iter.func) == Static(range):
-        if s.iter.keywords or not 1 <= len(s.iter.args) <= 3 or any(isinstance(a, ast.Starred) for a in s.iter.args):
-            raise frame.builder.refuse("these arguments of range()", "give a stop, or a start, a stop and a step")
+        if (
+            s.iter.keywords
+            or not 1 <= len(s.iter.args) <= 3
+            or any(isinstance(a, ast.Starred) for a in s.iter.args)
+        ):
+            raise frame.builder.refuse(
+                "these arguments of range()", "give a stop, or a start, a stop and a step"
+            )
         return _for_range(frame, s, [_bound(frame, a) for a in s.iter.args])
     items = evaluate(frame, s.iter)
     if isinstance(items, Tup):
         return _for_tuple(frame, s, items)
-    raise frame.builder.refuse(f"a for loop over {describe(items)}", "loop over range(...) and index, or over a tuple")
+    raise frame.builder.refuse(
+        f"a for loop over {describe(items)}", "loop over range(...) and index, or over a tuple"
+    )
 
 
 def _bound(frame: Frame, node: ast.expr) -> Val:
@@ -265,7 +307,10 @@ def _start_stop_step(args: list[Val], element: str) -> tuple[Val, Val, Val]:
 
 
 def _counted(frame: Frame, s: ast.For, start: Val, stop: Val, step: Val) -> None:
-    """Emit the loop of a range whose step has a known sign; the user's variable is the counter where nothing else assigns or reads it."""
+    """Emit the loop of a range whose step has a known sign.
+
+    The user's variable is the counter where nothing else assigns or reads it.
+    """
     b, element = frame.builder, start.type
     assert isinstance(s.target, ast.Name)
     down = step.constant is not None and step.constant < 0
@@ -278,27 +323,50 @@ def _counted(frame: Frame, s: ast.For, start: Val, stop: Val, step: Val) -> None
 
 
 def _of_unknown_sign(frame: Frame, s: ast.For, start: Val, stop: Val, step: Val) -> None:
-    """Emit the loop of a range whose step may be negative: count sign * i upwards by |step|, so that one comparison serves both."""
+    """Emit the loop of a range whose step may be negative.
+
+    Count sign * i upwards by |step|, so that one comparison serves both.
+    """
     b = frame.builder
     up = lowering.compare(b, "gt", step, Val(Imm(0), step.type))
     sign = lowering.select(b, up, Val(Imm(1), start.type), Val(Imm(-1), start.type))
-    start, stop, step = (Val(b.alu("mul", sign.type, v.operand, sign.operand), sign.type) for v in (start, stop, step))
+    start, stop, step = (
+        Val(b.alu("mul", sign.type, v.operand, sign.operand), sign.type) for v in (start, stop, step)
+    )
     counter = Val(b.reg(register_type(sign.type), "count"), sign.type)
     b.assign(counter.operand, start.operand)  # type: ignore[arg-type]
     _loop(frame, s, counter, stop, step, False, Val(sign.operand, sign.type), sign)
 
 
-def _loop(frame: Frame, s: ast.For, counter: Val, stop: Val, step: Val, down: bool, shown: Val | None, sign: Val | None = None) -> None:
-    """Emit header, body and latch. shown: None where the counter is the user's variable, else the variable is set in the body (times `sign`)."""
+def _loop(
+    frame: Frame,
+    s: ast.For,
+    counter: Val,
+    stop: Val,
+    step: Val,
+    down: bool,
+    shown: Val | None,
+    sign: Val | None = None,
+) -> None:
+    """Emit header, body and latch. shown.
+
+    None where the counter is the user's variable, else the variable is set in the body (times `sign`).
+    """
     b, register = frame.builder, counter.operand
     header, body, latch, end = (b.label() for _ in range(4))
     b.jump(header)
     b.start(header)
-    b.branch(Val(b.setp("gt" if down else "lt", register_type(counter.type), register, stop.operand), "pred"), body, end)
+    b.branch(
+        Val(b.setp("gt" if down else "lt", register_type(counter.type), register, stop.operand), "pred"),
+        body,
+        end,
+    )
     b.drafts[header].may_spin = sign is not None  # a step of 0 never ends
     b.start(body)
     if shown is not None:
-        value = counter if sign is None else Val(b.alu("mul", counter.type, register, sign.operand), counter.type)
+        value = (
+            counter if sign is None else Val(b.alu("mul", counter.type, register, sign.operand), counter.type)
+        )
         _store(frame, s.target, value, fresh=True)
     _loop_body(frame, s.body, LoopLabels(end, latch))
     b.jump(latch)
@@ -321,7 +389,9 @@ def _return(frame: Frame, s: ast.Return) -> None:
         frame.returns.values.append(value)
         return b.jump(frame.returns.label)
     if value != Static(None):
-        raise b.refuse("a kernel returns a value", "store the result in an array; only device functions return values")
+        raise b.refuse(
+            "a kernel returns a value", "store the result in an array; only device functions return values"
+        )
     return b.end(Ret(b.loc))
 
 
@@ -330,6 +400,15 @@ def _pass(frame: Frame, s: ast.Pass) -> None:
 
 
 _HANDLERS: dict[type[ast.stmt], Callable[[Frame, Any], None]] = {
-    ast.Assign: _assign, ast.AnnAssign: _annotated, ast.AugAssign: _augmented, ast.Expr: _expression, ast.If: _if, ast.While: _while,
-    ast.For: _for, ast.Break: _break, ast.Continue: _continue, ast.Return: _return, ast.Pass: _pass,
+    ast.Assign: _assign,
+    ast.AnnAssign: _annotated,
+    ast.AugAssign: _augmented,
+    ast.Expr: _expression,
+    ast.If: _if,
+    ast.While: _while,
+    ast.For: _for,
+    ast.Break: _break,
+    ast.Continue: _continue,
+    ast.Return: _return,
+    ast.Pass: _pass,
 }

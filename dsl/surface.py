@@ -1,8 +1,9 @@
-"""The device names a kernel may use, by their path under `cuda`: what each is worth, and what a call of it emits.
+"""The device names a kernel may use, by their path under `cuda`, and what a call of each emits.
 
-What it models: numba.cuda's thread indices, shared and local arrays, barrier, atomics and fma. threadIdx and its like are int32,
-grid and gridsize int64. What it leaves out, and refuses by name: warp shuffles and votes, fp16, cooperative groups, other atomics.
-A fence is no instruction here: threads of a warp and memory are in order. Which ncu metric checks it: `l1tex__t_*_op_red`, `_op_atom`.
+What it models: numba.cuda's thread indices, shared and local arrays, barrier, atomics and fma. threadIdx and
+its like are int32, grid and gridsize int64. What it leaves out, and refuses by name: warp shuffles and votes,
+fp16, cooperative groups, other atomics. A fence is no instruction here: threads of a warp and memory are in
+order. Which ncu metric checks it: `l1tex__t_*_op_red`, `_op_atom`.
 """
 
 from __future__ import annotations
@@ -34,20 +35,27 @@ def is_cuda_module(obj: Any) -> bool:
 
 
 def resolve(frame: Frame, value: Value) -> Value:
-    """Turn a device name that was imported by itself (`from numba.cuda import grid`) into what it is worth; leave others."""
+    """Resolve a device name that was imported by itself (`from numba.cuda import grid`); leave others."""
     if not isinstance(value, Static):
         return value
     obj = value.obj
     if isinstance(obj, DeviceName):
         return attribute(frame, obj.path)
     owner = getattr(obj, "__module__", None) or ""
-    if isinstance(owner, str) and owner.startswith(("numba.cuda", "numba_cuda")) and not hasattr(obj, "py_func"):
+    if (
+        isinstance(owner, str)
+        and owner.startswith(("numba.cuda", "numba_cuda"))
+        and not hasattr(obj, "py_func")
+    ):
         return attribute(frame, getattr(obj, "__name__", type(obj).__name__))
     return value
 
 
 def attribute(frame: Frame, path: str) -> Value:
-    """Return what `cuda.<path>` is worth; raises UnsupportedFeature for a name that the language does not have."""
+    """Return what `cuda.<path>` is worth.
+
+    Raises UnsupportedFeature for a name that the language does not have.
+    """
     head, _, tail = path.partition(".")
     if head in REGISTERS and tail in (*AXES, ""):
         return Val(frame.builder.special(f"{REGISTERS[head]}.{tail}"), "s32") if tail else Device(path)
@@ -61,17 +69,30 @@ def attribute(frame: Frame, path: str) -> Value:
     raise frame.builder.refuse(f"cuda.{path} is not in the kernel language", f"it has {known}")
 
 
-def call(frame: Frame, path: str, node: ast.Call, args: tuple[Value, ...], keywords: Keywords, used: bool) -> Value | None:
+def call(
+    frame: Frame, path: str, node: ast.Call, args: tuple[Value, ...], keywords: Keywords, used: bool
+) -> Value | None:
     """Emit a call of `cuda.<path>`; `used` says whether the result is read."""
     if path not in CALLS:
-        raise frame.builder.refuse(f"cuda.{path} is not a function", "read its members, e.g. cuda.threadIdx.x")
+        raise frame.builder.refuse(
+            f"cuda.{path} is not a function", "read its members, e.g. cuda.threadIdx.x"
+        )
     return CALLS[path](frame, node, args, keywords, used)
 
 
-def _arguments(frame: Frame, path: str, args: tuple[Value, ...], keywords: Keywords, names: tuple[str, ...], required: int) -> dict[str, Value]:
+def _arguments(
+    frame: Frame,
+    path: str,
+    args: tuple[Value, ...],
+    keywords: Keywords,
+    names: tuple[str, ...],
+    required: int,
+) -> dict[str, Value]:
     """Match positional and keyword arguments with names; raises UnsupportedFeature where they do not fit."""
     given = dict(zip(names, args, strict=False)) | keywords
-    wrong = len(args) > len(names) or set(keywords) - set(names) or any(n not in given for n in names[:required])
+    wrong = (
+        len(args) > len(names) or set(keywords) - set(names) or any(n not in given for n in names[:required])
+    )
     if wrong:
         raise frame.builder.refuse(f"these arguments of cuda.{path}", f"it takes {', '.join(names)}")
     return given
@@ -81,7 +102,9 @@ def _ndim(frame: Frame, path: str, args: tuple[Value, ...], keywords: Keywords) 
     value = _arguments(frame, path, args, keywords, ("ndim",), 1)["ndim"]
     n = value.constant if isinstance(value, Val) else None
     if n not in (1, 2, 3):
-        raise frame.builder.refuse(f"cuda.{path} of something that is not 1, 2 or 3", "give the constant 1, 2 or 3")
+        raise frame.builder.refuse(
+            f"cuda.{path} of something that is not 1, 2 or 3", "give the constant 1, 2 or 3"
+        )
     return int(n)
 
 
@@ -101,11 +124,16 @@ def _grid(frame: Frame, node: ast.Call, args: tuple[Value, ...], keywords: Keywo
 
 
 def _gridsize(frame: Frame, node: ast.Call, args: tuple[Value, ...], keywords: Keywords, used: bool) -> Value:
-    sizes = [_axis_product(frame, axis, "nctaid", "ntid") for axis in AXES[: _ndim(frame, "gridsize", args, keywords)]]
+    sizes = [
+        _axis_product(frame, axis, "nctaid", "ntid")
+        for axis in AXES[: _ndim(frame, "gridsize", args, keywords)]
+    ]
     return sizes[0] if len(sizes) == 1 else Tup(tuple(sizes))
 
 
-def _syncthreads(frame: Frame, node: ast.Call, args: tuple[Value, ...], keywords: Keywords, used: bool) -> None:
+def _syncthreads(
+    frame: Frame, node: ast.Call, args: tuple[Value, ...], keywords: Keywords, used: bool
+) -> None:
     _arguments(frame, "syncthreads", args, keywords, (), 0)
     frame.builder.barrier()
 
@@ -127,7 +155,11 @@ def _array(space: str) -> Emitter:
         given = _arguments(frame, path, args, keywords, ("shape", "dtype", "alignment"), 2)
         shape = _shape(frame, path, given["shape"], dynamic_allowed=space == "shared")
         element = _dtype(frame, path, given["dtype"])
-        align = DYNAMIC_ALIGNMENT_BYTES if shape == (0,) else _alignment(frame, path, given.get("alignment"), BYTES[element])
+        align = (
+            DYNAMIC_ALIGNMENT_BYTES
+            if shape == (0,)
+            else _alignment(frame, path, given.get("alignment"), BYTES[element])
+        )
         return frame.allocate(node, space, shape, element, align)
 
     return emit
@@ -137,18 +169,25 @@ def _shape(frame: Frame, path: str, value: Value, dynamic_allowed: bool) -> tupl
     items = value.items if isinstance(value, Tup) else (value,)
     shape = tuple(v.constant if isinstance(v, Val) else None for v in items)
     if not shape or not all(isinstance(n, int) and not isinstance(n, bool) for n in shape):
-        raise frame.builder.refuse(f"the shape of cuda.{path} is not known when the kernel is compiled",
-                                   "use constants, globals or closure variables; shape 0 is dynamic shared memory")
+        raise frame.builder.refuse(
+            f"the shape of cuda.{path} is not known when the kernel is compiled",
+            "use constants, globals or closure variables; shape 0 is dynamic shared memory",
+        )
     sizes = tuple(int(n) for n in shape if n is not None)
     if any(n <= 0 for n in sizes) and not (dynamic_allowed and sizes == (0,)):
-        raise frame.builder.refuse(f"cuda.{path} of shape {sizes}", "every extent is at least 1; shape 0 alone is dynamic shared memory")
+        raise frame.builder.refuse(
+            f"cuda.{path} of shape {sizes}",
+            "every extent is at least 1; shape 0 alone is dynamic shared memory",
+        )
     return sizes
 
 
 def _dtype(frame: Frame, path: str, value: Value) -> str:
     element = element_type(value.obj) if isinstance(value, Static) else None
     if element is None:
-        raise frame.builder.refuse(f"the dtype of cuda.{path} is {describe(value)}", f"it has to be one of {', '.join(NUMPY_NAMES)}")
+        raise frame.builder.refuse(
+            f"the dtype of cuda.{path} is {describe(value)}", f"it has to be one of {', '.join(NUMPY_NAMES)}"
+        )
     return element
 
 
@@ -162,11 +201,15 @@ def _alignment(frame: Frame, path: str, value: Value | None, itemsize: int) -> i
 
 
 def _atomic(op: str) -> Emitter:
-    def emit(frame: Frame, node: ast.Call, args: tuple[Value, ...], keywords: Keywords, used: bool) -> Value | None:
+    def emit(
+        frame: Frame, node: ast.Call, args: tuple[Value, ...], keywords: Keywords, used: bool
+    ) -> Value | None:
         given = _arguments(frame, f"atomic.{op}", args, keywords, ("ary", "idx", "val"), 3)
         array, value = given["ary"], given["val"]
         if not isinstance(array, Arr):
-            raise frame.builder.refuse(f"cuda.atomic.{op} of {describe(array)}", "give an array, an index and a value")
+            raise frame.builder.refuse(
+                f"cuda.atomic.{op} of {describe(array)}", "give an array, an index and a value"
+            )
         if op == "sub" and isinstance(value, Val):
             value = lowering.unary(frame.builder, "neg", convert(frame.builder, value, array.type))
         return arrays.atomic(frame.builder, "add" if op == "sub" else op, array, given["idx"], value, used)
@@ -175,7 +218,17 @@ def _atomic(op: str) -> Emitter:
 
 
 CALLS: dict[str, Emitter] = {
-    "grid": _grid, "gridsize": _gridsize, "syncthreads": _syncthreads, "fma": _fma, "threadfence": _fence, "threadfence_block": _fence,
-    "threadfence_system": _fence, "shared.array": _array("shared"), "local.array": _array("local"), "atomic.add": _atomic("add"),
-    "atomic.sub": _atomic("sub"), "atomic.max": _atomic("max"), "atomic.min": _atomic("min"),
+    "grid": _grid,
+    "gridsize": _gridsize,
+    "syncthreads": _syncthreads,
+    "fma": _fma,
+    "threadfence": _fence,
+    "threadfence_block": _fence,
+    "threadfence_system": _fence,
+    "shared.array": _array("shared"),
+    "local.array": _array("local"),
+    "atomic.add": _atomic("add"),
+    "atomic.sub": _atomic("sub"),
+    "atomic.max": _atomic("max"),
+    "atomic.min": _atomic("min"),
 }

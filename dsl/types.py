@@ -1,7 +1,8 @@
 """The types of kernel arguments and of expressions, by the rules of numba.cuda.
 
-What it models: element types (the keys of `ir.BYTES`), which register type holds each, and what numba gives for an operator:
-int32 + int32 is int64, int32 with float32 is float64, int / int is float64. Tests hold every rule against numba's own tables.
+What it models: element types (the keys of `ir.BYTES`), which register type holds each, and what numba gives
+for an operator: int32 + int32 is int64, int32 with float32 is float64, int / int is float64. Tests hold every
+rule against numba's own tables.
 What it leaves out: float16, bfloat16, complex numbers and records, which are refused by name.
 Which ncu metric checks it: the split between `smsp__sass_thread_inst_executed_op_f*` and `_op_d*`.
 """
@@ -17,8 +18,17 @@ from dsl.ir import BYTES
 from gpusim.errors import UnsupportedFeature
 
 NUMPY_NAMES = {
-    "bool": "pred", "int8": "s8", "uint8": "u8", "int16": "s16", "uint16": "u16", "int32": "s32", "uint32": "u32",
-    "int64": "s64", "uint64": "u64", "float32": "f32", "float64": "f64",
+    "bool": "pred",
+    "int8": "s8",
+    "uint8": "u8",
+    "int16": "s16",
+    "uint16": "u16",
+    "int32": "s32",
+    "uint32": "u32",
+    "int64": "s64",
+    "uint64": "u64",
+    "float32": "f32",
+    "float64": "f64",
 }
 TYPE_NAMES = {short: name for name, short in NUMPY_NAMES.items()}
 FLOATS = ("f32", "f64")
@@ -29,7 +39,10 @@ EXACT_IN_F32 = ("pred", "s8", "u8", "s16")
 
 @dataclass(frozen=True)
 class ArgType:
-    """Describe a kernel argument: an element type of `ir.BYTES`; ndim None for a scalar; layout C, F or A (any strides)."""
+    """Describe a kernel argument: an element type of `ir.BYTES`.
+
+    Ndim None for a scalar; layout C, F or A (any strides).
+    """
 
     type: str
     ndim: int | None = None
@@ -37,20 +50,25 @@ class ArgType:
 
 
 def element_type(obj: Any) -> str | None:
-    """Return the element type that a dtype-like object names (numpy, numba, int, float, bool), or None if it names none."""
+    """Return the element type that a dtype of numpy, numba or Python names, None if it names none."""
     for python_type, element in ((bool, "pred"), (int, "s64"), (float, "f64")):
         if obj is python_type:
             return element
     if isinstance(obj, np.dtype):
         return NUMPY_NAMES.get(obj.name)
     if isinstance(obj, type):
-        return NUMPY_NAMES.get(np.dtype(obj).name) if issubclass(obj, np.generic) and obj.__name__ != "generic" else None
+        return (
+            NUMPY_NAMES.get(np.dtype(obj).name)
+            if issubclass(obj, np.generic) and obj.__name__ != "generic"
+            else None
+        )
     return NUMPY_NAMES.get(str(obj)) if type(obj).__module__.startswith("numba.core.types") else None
 
 
 def arg_type(value: Any) -> ArgType:
-    """Return the type of a kernel argument: array (anything with shape, strides and dtype), numpy scalar, int, float or bool.
+    """Return the type of a kernel argument.
 
+    Array (anything with shape, strides and dtype), numpy scalar, int, float or bool.
     Raises UnsupportedFeature for element types and objects that the language does not have.
     """
     if isinstance(value, (bool, np.bool_)):
@@ -61,10 +79,15 @@ def arg_type(value: Any) -> ArgType:
         return ArgType("f64")
     dtype = getattr(value, "dtype", None)
     if dtype is None:
-        raise UnsupportedFeature(f"a kernel argument is a {type(value).__name__}; pass numpy arrays, numpy scalars, int, float or bool")
+        raise UnsupportedFeature(
+            f"a kernel argument is a {type(value).__name__}; "
+            "pass numpy arrays, numpy scalars, int, float or bool"
+        )
     element = element_type(np.dtype(dtype))
     if element is None:
-        raise UnsupportedFeature(f"element type {np.dtype(dtype)} is not in the kernel language; it has {', '.join(NUMPY_NAMES)}")
+        raise UnsupportedFeature(
+            f"element type {np.dtype(dtype)} is not in the kernel language; it has {', '.join(NUMPY_NAMES)}"
+        )
     if isinstance(value, np.generic):
         return ArgType(element)
     return ArgType(element, len(value.shape), layout(value.shape, value.strides, BYTES[element]))
@@ -79,7 +102,11 @@ def _int_type(value: int) -> str:
 
 
 def layout(shape: tuple[int, ...], strides: tuple[int, ...], itemsize_bytes: int) -> str:
-    """Return "C", "F" or "A" (neither) for an array's shape and byte strides; dimensions of extent 1 do not matter."""
+    """Return "C", "F" or "A" (neither) for an array's shape and byte strides.
+
+    Dimensions of extent 1 do not matter.
+    """
+
     def contiguous(dims: range) -> bool:
         step = itemsize_bytes
         for k in dims:
@@ -99,7 +126,7 @@ def register_type(element: str) -> str:
 
 
 def unify(a: str, b: str) -> str:
-    """Return the type of a variable that is assigned an `a` here and a `b` there (also of max, min and conditional expressions)."""
+    """Return the type of a variable that is assigned an `a` and a `b` (also of max and min)."""
     if a == b or b == "pred":
         return a
     if a == "pred":
@@ -114,9 +141,10 @@ def unify(a: str, b: str) -> str:
 
 
 def binary_type(op: str, a: str, b: str) -> str:
-    """Return the type in which `a op b` is computed and given back, for arithmetic, bitwise operators and shifts.
+    """Return the type in which `a op b` is computed and given back.
 
-    op: add sub mul div floordiv floormod pow and or xor shl shr. Float operands of a bitwise operator are the caller's error.
+    op: add sub mul div floordiv floormod pow and or xor shl shr. Float operands of a bitwise operator are the
+    caller's error.
     """
     if op in ("shl", "shr"):
         return "u64" if a in UNSIGNED else "s64"
@@ -139,7 +167,10 @@ def unary_type(a: str) -> str:
 
 
 def comparison_type(a: str, b: str) -> str:
-    """Return the register type in which two values are compared; "s64" and "u64" together come back as "mixed"."""
+    """Return the register type in which two values are compared.
+
+    "s64" and "u64" together come back as "mixed".
+    """
     ra, rb = register_type(a), register_type(b)
     if ra in FLOATS or rb in FLOATS:
         return binary_type("add", a, b)
@@ -151,21 +182,30 @@ def comparison_type(a: str, b: str) -> str:
 
 
 def math_type(*types: str) -> str:
-    """Return the type of a math.* call: float32 for a float32 argument alone, and float64 where an integer or a float64 is in it."""
+    """Return the type of a math.* call.
+
+    Float32 for a float32 argument alone, and float64 where an integer or a float64 is in it.
+    """
     if len(types) == 1:
         return types[0] if types[0] in FLOATS else "f64"
     return "f32" if all(t == "f32" or t in EXACT_IN_F32 for t in types) else "f64"
 
 
 def range_type(types: list[str]) -> str:
-    """Return the type of the counter of range(...): 32-bit where every argument is a signed integer of at most 32 bits."""
+    """Return the type of the counter of range(...).
+
+    32-bit where every argument is a signed integer of at most 32 bits.
+    """
     if all(t in UNSIGNED for t in types):
         return "u64"
     return "s32" if all(register_type(t) in ("s32", "pred") for t in types) else "s64"
 
 
 def cast_value(value: Any, element: str) -> int | float | bool:
-    """Convert a Python number to an element type as the machine does: floats round, integers wrap, float to int truncates and saturates."""
+    """Convert a Python number to an element type as the machine does.
+
+    Floats round, integers wrap, float to int truncates and saturates.
+    """
     if element == "pred":
         return bool(value)
     if element in FLOATS:
@@ -182,4 +222,8 @@ def _saturate(value: float, unsigned: bool, bits: int) -> int:
     low, high = (0, (1 << bits) - 1) if unsigned else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
     if value != value:
         return 0
-    return int(min(max(value, float(low)), float(high))) if low < value < high else (low if value <= low else high)
+    return (
+        int(min(max(value, float(low)), float(high)))
+        if low < value < high
+        else (low if value <= low else high)
+    )

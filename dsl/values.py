@@ -1,7 +1,7 @@
-"""What an expression of a kernel is worth at compile time: a number in a register, or a thing that exists only while compiling.
+"""What an expression of a kernel is worth while compiling: a number in a register, or structure.
 
-It models nothing of the card. Scalars become registers; tuples, arrays, modules, functions and dtypes are structure that the
-walker takes apart, so nothing of Python reaches WarpIR.
+It models nothing of the card. Scalars become registers; tuples, arrays, modules, functions and dtypes are
+structure that the walker takes apart, so nothing of Python reaches WarpIR.
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ from dsl.ir import Imm, Operand
 
 @dataclass(frozen=True)
 class Val:
-    """Hold a scalar: a register or a constant, and its element type (numba's idea of it, so int8 stays "s8" in a 32-bit register)."""
+    """Hold a scalar.
+
+    A register or a constant, and its element type (numba's idea of it, so int8 stays "s8" in a 32-bit
+    register).
+    """
 
     operand: Operand
     type: str
@@ -36,8 +40,8 @@ class Tup:
 class Arr:
     """Hold an array: where it lives and how an index becomes an address.
 
-    shape: extents, None where the launch knows it (LdParam). strides: bytes, None likewise. offset: byte offset in
-    shared or local memory; None for a global array, whose base is a parameter.
+    shape: extents, None where the launch knows it (LdParam). strides: bytes, None likewise. offset: byte
+    offset in shared or local memory; None for a global array, whose base is a parameter.
     """
 
     name: str
@@ -50,7 +54,10 @@ class Arr:
 
 @dataclass(frozen=True, eq=False)
 class Static:
-    """Hold a Python object that is a constant of the compilation: a module, a function, a dtype, None; equal if it is the same object."""
+    """Hold a Python object that is a constant of the compilation: a module, a function, a dtype, None.
+
+    Equal if it is the same object.
+    """
 
     obj: Any
 

@@ -1,7 +1,8 @@
 """Split each variable of a function into webs: the sets of assignments that can meet at one use.
 
-numba gives every web its own type (its SSA form with phis), so `x = a[i]; ...; x = 0` later is two variables with one name,
-and so it is here. Reaching definitions are walked over the syntax tree; loops are walked until nothing changes.
+numba gives every web its own type (its SSA form with phis), so `x = a[i]; ...; x = 0` later is two variables
+with one name, and so it is here. Reaching definitions are walked over the syntax tree; loops are walked until
+nothing changes.
 What it leaves out: pruning of branches whose condition is a constant (a web may then be larger than numba's).
 """
 
@@ -19,8 +20,10 @@ State = dict[str, frozenset[int]] | None
 class Webs:
     """Hold the webs of one function.
 
-    read, written: id of a Name (or arg) node -> web. names: the local names. definitions: web -> how many assignments it has.
-    plain_counters: ids of the `for` nodes whose target is assigned by the `for` alone and read inside the loop alone.
+    read, written: id of a Name (or arg) node -> web. names: the local names. definitions: web -> how many
+    assignments it has.
+    plain_counters: ids of the `for` nodes whose target is assigned by the `for` alone and read inside the
+    loop alone.
     """
 
     read: dict[int, int] = field(default_factory=dict)
@@ -45,11 +48,13 @@ def _merge(*states: State) -> State:
     reached = [s for s in states if s is not None]
     if not reached:
         return None
-    return {name: frozenset().union(*(s.get(name, frozenset()) for s in reached)) for s0 in reached for name in s0}
+    return {
+        name: frozenset().union(*(s.get(name, frozenset()) for s in reached)) for s0 in reached for name in s0
+    }
 
 
 class _Walk:
-    """Walk statements in order; definitions are numbered by node, so walking a loop twice adds nothing new."""
+    """Walk statements in order; definitions are numbered by node, so walking a loop twice adds none."""
 
     def __init__(self) -> None:
         self.number: dict[int, int] = {}
@@ -126,20 +131,19 @@ class _Walk:
     def loop(self, s: ast.For | ast.While, state: State) -> State:
         if isinstance(s, ast.For):
             self.reads(s.iter, state)
-        head, previous = state, None
-        while head != previous:
-            previous = head
-            self.breaks.append([])
-            self.continues.append([])
-            entry = head
-            if isinstance(s, ast.For):
-                entry = self.writes(s.target, head)
-            else:
-                self.reads(s.test, head)
-            end = self.body(s.body, entry)
-            broken = self.breaks.pop()
-            head = _merge(state, end, *self.continues.pop())
+        head, broken = self.iteration(s, state, state)
+        while (again := self.iteration(s, state, head)) != (head, broken):
+            head, broken = again
         return _merge(self.body(s.orelse, head), *broken)
+
+    def iteration(self, s: ast.For | ast.While, before: State, head: State) -> tuple[State, list[State]]:
+        """Walk a loop's body once; return what may reach its head then, and what leaves it by break."""
+        self.breaks.append([])
+        self.continues.append([])
+        if isinstance(s, ast.While):
+            self.reads(s.test, head)
+        end = self.body(s.body, self.writes(s.target, head) if isinstance(s, ast.For) else head)
+        return _merge(before, end, *self.continues.pop()), self.breaks.pop()
 
     def result(self, func: ast.FunctionDef) -> Webs:
         definitions: dict[int, int] = {}
@@ -147,10 +151,16 @@ class _Walk:
             definitions[self.find(d)] = definitions.get(self.find(d), 0) + 1
         read = {node: self.find(d) for node, d in self.uses.items()}
         written = {node: self.find(d) for node, d in self.number.items()}
-        plain = frozenset(id(f) for f in ast.walk(func) if isinstance(f, ast.For) and self.plain(f, read, written, definitions))
+        plain = frozenset(
+            id(f)
+            for f in ast.walk(func)
+            if isinstance(f, ast.For) and self.plain(f, read, written, definitions)
+        )
         return Webs(read, written, frozenset(self.names), definitions, plain)
 
-    def plain(self, loop: ast.For, read: dict[int, int], written: dict[int, int], definitions: dict[int, int]) -> bool:
+    def plain(
+        self, loop: ast.For, read: dict[int, int], written: dict[int, int], definitions: dict[int, int]
+    ) -> bool:
         web = written.get(id(loop.target))
         if web is None or definitions[web] != 1:
             return False

@@ -1,4 +1,6 @@
-"""Compile a kernel and run it by both oracles: WarpIR in the numpy interpreter, the Python source one thread at a time."""
+"""Compile a kernel and run it by both oracles: WarpIR in the numpy interpreter, the Python source one thread
+at a time.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def interpret(kernel: Any, grid: Any, block: Any, *args: Any, shared_bytes: int 
     return [np.array(x) if isinstance(x, np.ndarray) else x for x in out]
 
 
-def agree(kernel: Any, grid: Any, block: Any, *args: Any, shared_bytes: int = 0, rtol: float = 1e-6) -> list[Any]:
+def agree(
+    kernel: Any, grid: Any, block: Any, *args: Any, shared_bytes: int = 0, rtol: float = 1e-6
+) -> list[Any]:
     """Run a kernel both ways, assert that every array is the same, and return the arrays."""
     got = interpret(kernel, grid, block, *args, shared_bytes=shared_bytes)
     expected = [a.copy() if isinstance(a, np.ndarray) else a for a in args]
@@ -58,4 +62,6 @@ def agree(kernel: Any, grid: Any, block: Any, *args: Any, shared_bytes: int = 0,
 
 def ops(fn: ir.Function) -> Counter[str]:
     """Count the Alu operations of a function by "op.type", and other instructions by their class name."""
-    return Counter(f"{i.op}.{i.type}" if isinstance(i, ir.Alu) else type(i).__name__ for b in fn.blocks for i in b.instrs)
+    return Counter(
+        f"{i.op}.{i.type}" if isinstance(i, ir.Alu) else type(i).__name__ for b in fn.blocks for i in b.instrs
+    )

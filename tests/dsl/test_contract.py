@@ -35,19 +35,26 @@ def minus_product(o, a, b, c):
     o[0] = c - a * b
 
 
-@pytest.mark.parametrize("kernel, value", [(product_plus, 11), (plus_product, 11), (product_minus, 1), (minus_product, -1)])
+@pytest.mark.parametrize(
+    "kernel, value", [(product_plus, 11), (plus_product, 11), (product_minus, 1), (minus_product, -1)]
+)
 @pytest.mark.parametrize("scalar", [np.float32, np.float64])
 def test_a_product_in_a_sum_becomes_one_fma(kernel: Any, value: float, scalar: Any) -> None:
     args = (np.zeros(1, scalar), scalar(2), scalar(3), scalar(5))
     count = ops(compiled(kernel, *args))
     short = "f32" if scalar is np.float32 else "f64"
-    assert count[f"fma.{short}"] == 1 and not count[f"mul.{short}"] + count[f"add.{short}"] + count[f"sub.{short}"]
+    assert (
+        count[f"fma.{short}"] == 1
+        and not count[f"mul.{short}"] + count[f"add.{short}"] + count[f"sub.{short}"]
+    )
     assert interpret(kernel, 1, 1, *args)[0][0] == value
 
 
 def test_an_fma_rounds_once() -> None:
     x = np.float32(1 + 2**-12)
-    assert interpret(product_plus, 1, 1, np.zeros(1, np.float32), x, x, -np.float32(1 + 2**-11))[0][0] == np.float32(2**-24)
+    assert interpret(product_plus, 1, 1, np.zeros(1, np.float32), x, x, -np.float32(1 + 2**-11))[0][
+        0
+    ] == np.float32(2**-24)
 
 
 def two_products(o, a, b, c):
@@ -55,7 +62,12 @@ def two_products(o, a, b, c):
 
 
 def test_of_two_products_the_first_is_fused() -> None:
-    (fma,) = [i for b in compiled(two_products, A, F32, F32, F32).blocks for i in b.instrs if isinstance(i, ir.Alu) and i.op == "fma"]
+    (fma,) = [
+        i
+        for b in compiled(two_products, A, F32, F32, F32).blocks
+        for i in b.instrs
+        if isinstance(i, ir.Alu) and i.op == "fma"
+    ]
     assert [getattr(s, "name", "") for s in fma.srcs] == ["a", "b", ""]
 
 
@@ -95,7 +107,11 @@ def function(*instrs: ir.Instr) -> ir.Function:
 
 def test_a_factor_assigned_in_between_or_a_tag_keeps_the_product() -> None:
     a, b, p, s = (ir.Reg(k, "f32") for k in range(4))
-    mul, change, add = ir.Alu("mul", "f32", p, (a, b), LOC), ir.Alu("mov", "f32", a, (ir.Imm(1.0),), LOC), ir.Alu("add", "f32", s, (p, b), LOC)
+    mul, change, add = (
+        ir.Alu("mul", "f32", p, (a, b), LOC),
+        ir.Alu("mov", "f32", a, (ir.Imm(1.0),), LOC),
+        ir.Alu("add", "f32", s, (p, b), LOC),
+    )
     tagged = ir.Alu("mul", "f32", p, (a, b), LOC, "nocontract")
     assert [i.op for i in contract(function(mul, add)).blocks[0].instrs] == ["fma"]
     assert [i.op for i in contract(function(mul, change, add)).blocks[0].instrs] == ["mul", "mov", "add"]
@@ -155,7 +171,9 @@ def online_softmax_row(q, k, v, o, lse, scale):
 
 
 def test_online_softmax_counts_are_those_of_the_card() -> None:
-    """Fact 11, one pass through each block: FFMA = 2d + 9 a pair and 5d + 11 a row (d = 1 here, as loops are rolled)."""
+    """Fact 11, one pass through each block: FFMA = 2d + 9 a pair and 5d + 11 a row (d = 1 here, as loops are
+    rolled).
+    """
     matrix = ArgType("f32", 2)
     got = counts(online_softmax_row, matrix, matrix, matrix, matrix, A, F32)
     assert got["ffma"] == 2 + 9 + 5 + 11

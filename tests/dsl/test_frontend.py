@@ -1,4 +1,6 @@
-"""The language: statements, expressions, typing, inlining and the shape of the code; values by two independent oracles."""
+"""The language: statements, expressions, typing, inlining and the shape of the code; values by two
+independent oracles.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from dsl import cuda, ir
 from dsl.types import ArgType
 from tests.dsl.frontend_support import agree, compiled, interpret, ops
 
-I64, F32A, F64A, I32A, I64A = ArgType("s64"), ArgType("f32", 1), ArgType("f64", 1), ArgType("s32", 1), ArgType("s64", 1)
+I64, F32A, F64A, I32A, I64A = (
+    ArgType("s64"),
+    ArgType("f32", 1),
+    ArgType("f64", 1),
+    ArgType("s32", 1),
+    ArgType("s64", 1),
+)
 N_THREADS = 32
 
 
@@ -145,7 +153,9 @@ def test_a_grid_stride_range_has_a_plain_counter() -> None:
 
 
 def loop_shapes(fn: ir.Function) -> list[tuple[str, str]]:
-    """Return the comparison and the counter's name of each loop whose header is one comparison and whose latch adds to the counter."""
+    """Return the comparison and the counter's name of each loop whose header is one comparison and whose
+    latch adds to the counter.
+    """
     found = []
     for header, last in ir.loops(fn).items():
         (test,) = fn.blocks[header].instrs
@@ -298,7 +308,9 @@ def test_a_conditional_expression_selects_where_both_arms_are_cheap() -> None:
     assert ops(fn)["Selp"] == 1 and len(fn.blocks) == 1
 
 
-@pytest.mark.parametrize("kernel, args", [(loading_select, (I64A, I64A)), (dividing_select, (I64A, I64, I64))])
+@pytest.mark.parametrize(
+    "kernel, args", [(loading_select, (I64A, I64A)), (dividing_select, (I64A, I64, I64))]
+)
 def test_a_conditional_expression_branches_where_an_arm_loads_or_divides(kernel: Any, args: Any) -> None:
     fn = compiled(kernel, *args)
     assert ops(fn)["Selp"] == 0 and sum(isinstance(b.terminator, ir.Bra) for b in fn.blocks) == 1
@@ -356,7 +368,13 @@ def test_negative_indices_count_from_the_end() -> None:
 
 def test_a_constant_index_inside_a_constant_extent_is_not_checked() -> None:
     fn = compiled(wrap, I64A, I64A)
-    assert [i.array for b in fn.blocks for i in b.instrs if isinstance(i, ir.Chk)] == ["a", "o", "s", "o", "o"]
+    assert [i.array for b in fn.blocks for i in b.instrs if isinstance(i, ir.Chk)] == [
+        "a",
+        "o",
+        "s",
+        "o",
+        "o",
+    ]
     loads = [i for b in fn.blocks for i in b.instrs if isinstance(i, ir.Ld) and i.space == "local"]
     assert [i.addr for i in loads] == [ir.Imm(12), ir.Imm(0)]
 
@@ -373,8 +391,16 @@ def test_arrays_of_every_layout_are_addressed_by_their_strides(order: str) -> No
     a = {"C": a, "F": np.asfortranarray(a), "A": np.arange(96.0).reshape(8, 12)[::2, ::2]}[order]
     o = interpret(strided, 1, (8, 8), np.zeros((4, 6)), a)[0] if order != "A" else np.array(a)
     assert (o == a).all()
-    strides = {i.name for i in compiled(strided, np.zeros((4, 6)), a).blocks[0].instrs if isinstance(i, ir.LdParam) and "stride" in i.name}
-    assert strides == {"o.stride.0"} | {"C": {"a.stride.0"}, "F": {"a.stride.1"}, "A": {"a.stride.0", "a.stride.1"}}[order]
+    strides = {
+        i.name
+        for i in compiled(strided, np.zeros((4, 6)), a).blocks[0].instrs
+        if isinstance(i, ir.LdParam) and "stride" in i.name
+    }
+    assert (
+        strides
+        == {"o.stride.0"}
+        | {"C": {"a.stride.0"}, "F": {"a.stride.1"}, "A": {"a.stride.0", "a.stride.1"}}[order]
+    )
 
 
 def small_types(o, a):
@@ -462,9 +488,9 @@ def test_a_name_used_for_two_things_is_two_variables() -> None:
 def typed_late(o, n):
     for i in range(n):
         if i > 0:
-            x = y + 1
+            x = y + 1  # noqa: F821
             o[i] = x
-        y = i * 0.5
+        y = i * 0.5  # noqa: F841
 
 
 def test_a_variable_may_be_typed_by_a_later_assignment() -> None:
@@ -497,7 +523,12 @@ def constants(o):
 
 def test_globals_are_constants_and_constant_conditions_prune() -> None:
     assert agree(constants, 1, 1, out(8, np.float32))[0][2] == 0.125
-    stores = [i.value for b in compiled(constants, F32A).blocks for i in b.instrs if isinstance(i, ir.St) and i.space == "shared"]
+    stores = [
+        i.value
+        for b in compiled(constants, F32A).blocks
+        for i in b.instrs
+        if isinstance(i, ir.St) and i.space == "shared"
+    ]
     assert stores == [ir.Imm(0.125)]
 
 
@@ -527,7 +558,9 @@ def calls(o, n):
 
 def test_functions_are_inlined_with_returns_anywhere() -> None:
     (o, _) = agree(calls, 1, 8, out(8), 3)
-    assert list(o) == [(t + 1) * 10000000 + (0 if t < 3 else (t - 2) * 20000) + t * 100 + (t > 2) - (t < 2) for t in range(8)]
+    assert list(o) == [
+        (t + 1) * 10000000 + (0 if t < 3 else (t - 2) * 20000) + t * 100 + (t > 2) - (t < 2) for t in range(8)
+    ]
 
 
 def argument_changes(o, n):
@@ -597,8 +630,15 @@ def shared_sum(a, o):
 
 def test_shared_arrays_are_placed_one_after_another_and_the_dynamic_one_last() -> None:
     fn = compiled(shared_sum, F32A, F32A)
-    assert [(a.name, a.offset, a.bytes) for a in fn.shared] == [("s", 0, 256), ("flags", 256, 3), ("rest", 272, 0)]
-    assert agree(shared_sum, 1, 64, np.ones(64, np.float32), out(1, np.float32), shared_bytes=256)[1][0] == 64 + 2 + 63
+    assert [(a.name, a.offset, a.bytes) for a in fn.shared] == [
+        ("s", 0, 256),
+        ("flags", 256, 3),
+        ("rest", 272, 0),
+    ]
+    assert (
+        agree(shared_sum, 1, 64, np.ones(64, np.float32), out(1, np.float32), shared_bytes=256)[1][0]
+        == 64 + 2 + 63
+    )
 
 
 def test_a_barrier_ends_its_block() -> None:
@@ -624,21 +664,31 @@ def atomics(x, h):
 def test_atomics_give_back_the_old_value_only_where_it_is_used() -> None:
     fn = compiled(atomics, I32A, I32A)
     made = [(i.op, i.space, i.dst is not None) for b in fn.blocks for i in b.instrs if isinstance(i, ir.Atom)]
-    assert made == [("add", "shared", True), ("max", "global", False), ("add", "global", False), ("min", "global", False), ("add", "global", False)]
+    assert made == [
+        ("add", "shared", True),
+        ("max", "global", False),
+        ("add", "global", False),
+        ("min", "global", False),
+        ("add", "global", False),
+    ]
     h = interpret(atomics, 1, 8, out(1, np.int32), out(5, np.int32))[1]
     assert list(h[1:]) == [8, -7, -16, 12016]
 
 
 def test_special_registers_and_parameters_are_read_once_in_the_entry_block() -> None:
     fn = compiled(shared_sum, F32A, F32A)
-    reads = [(k, i.name) for k, b in enumerate(fn.blocks) for i in b.instrs if isinstance(i, (ir.Sreg, ir.LdParam))]
+    reads = [
+        (k, i.name) for k, b in enumerate(fn.blocks) for i in b.instrs if isinstance(i, (ir.Sreg, ir.LdParam))
+    ]
     assert {k for k, _ in reads} == {0} and len(reads) == len(set(reads))
 
 
 def test_every_instruction_carries_its_own_line() -> None:
     fn = compiled(shared_sum, F32A, F32A)
     first = shared_sum.__code__.co_firstlineno
-    (line,) = {i.loc.line for b in fn.blocks for i in b.instrs if isinstance(i, ir.Alu) and i.op == "floordiv"}
+    (line,) = {
+        i.loc.line for b in fn.blocks for i in b.instrs if isinstance(i, ir.Alu) and i.op == "floordiv"
+    }
     assert line == first + 15 and all(i.loc.file == __file__ for b in fn.blocks for i in b.instrs)
 
 

@@ -1,4 +1,6 @@
-"""A tiled FlashAttention kernel whose tile sizes are closure variables: both oracles, and a float64 reference."""
+"""A tiled FlashAttention kernel whose tile sizes are closure variables: both oracles, and a float64
+reference.
+"""
 
 from __future__ import annotations
 

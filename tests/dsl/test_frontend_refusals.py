@@ -39,7 +39,7 @@ def with_list(o):
 
 
 def with_comprehension(o):
-    o[0] = max([x for x in (1, 2)])
+    o[0] = max([x + 1 for x in (1, 2)])
 
 
 def with_generator(o):
@@ -247,7 +247,7 @@ REFUSED = {
     with_generator: "a generator expression is not in",
     with_yield: "yield is not in",
     with_class: "a class is not in",
-    with_inner_function: "a function inside a kernel is not in the kernel language; define the device function outside",
+    with_inner_function: "a function inside a kernel is not in the kernel language; define the device",
     with_lambda: "a lambda is not in",
     with_return: "a kernel returns a value; store the result in an array",
     with_string: "the constant 'a' is not in",
@@ -297,7 +297,10 @@ def test_refused_with_line_reason_and_advice(kernel: Any) -> None:
 
 
 def test_a_call_of_a_kernel_is_refused() -> None:
-    with pytest.raises(UnsupportedFeature, match=r"a call of the kernel some_kernel inside a kernel; declare it with @cuda.jit\(device=True\)"):
+    with pytest.raises(
+        UnsupportedFeature,
+        match=r"a call of the kernel some_kernel inside a kernel; declare it with @cuda.jit\(device=True\)",
+    ):
         compiled(with_kernel_call, A1)
 
 
@@ -314,11 +317,16 @@ def chained(a):
 
 
 def test_the_number_of_indices_must_be_the_rank() -> None:
-    with pytest.raises(UnsupportedFeature, match=r"'a' has 2 dimensions and gets 1 index; index it with a tuple of 2: a\[i, j\]"):
+    with pytest.raises(
+        UnsupportedFeature,
+        match=r"'a' has 2 dimensions and gets 1 index; index it with a tuple of 2: a\[i, j\]",
+    ):
         compiled(one_index, A2)
     with pytest.raises(UnsupportedFeature, match=r"'a' has 2 dimensions and gets 1 index"):
         compiled(chained, A2)
-    with pytest.raises(UnsupportedFeature, match=r"'a' has 1 dimensions and gets 2 indexes; index it as a\[i\]"):
+    with pytest.raises(
+        UnsupportedFeature, match=r"'a' has 1 dimensions and gets 2 indexes; index it as a\[i\]"
+    ):
         compiled(two_indices, A1)
     assert compiled(one_index, A1) and compiled(two_indices, A2)
 
@@ -327,7 +335,9 @@ def test_the_line_is_that_of_the_fault_inside_a_device_function() -> None:
     def kernel(o):
         o[0] = faulty(o[0])
 
-    with pytest.raises(UnsupportedFeature, match=f"{re.escape(__file__)}:{faulty.__code__.co_firstlineno + 2}: in kernel: "):
+    with pytest.raises(
+        UnsupportedFeature, match=f"{re.escape(__file__)}:{faulty.__code__.co_firstlineno + 2}: in kernel: "
+    ):
         compiled(kernel, A1)
 
 

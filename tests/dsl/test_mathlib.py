@@ -1,4 +1,5 @@
-"""Mathematical functions: accuracy of the float32 sequences, special values, and what each becomes in WarpIR."""
+"""Mathematical functions: accuracy of the float32 sequences, special values, and what each becomes in WarpIR.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +36,12 @@ def run(kernel: Any, x: np.ndarray) -> np.ndarray:
 
 def ulps(got: np.ndarray, exact: np.ndarray) -> float:
     """Return the largest distance in units of the last place of the float32 result."""
-    return float(np.max(np.abs(got.astype(np.float64) - exact) / np.spacing(np.abs(exact).astype(np.float32)).astype(np.float64)))
+    return float(
+        np.max(
+            np.abs(got.astype(np.float64) - exact)
+            / np.spacing(np.abs(exact).astype(np.float32)).astype(np.float64)
+        )
+    )
 
 
 def test_float32_exp_is_right_to_2_ulp_from_minus_87_to_88() -> None:
@@ -51,12 +57,34 @@ def test_float32_log_is_right_to_1_ulp_over_all_exponents() -> None:
     assert ulps(run(log_kernel, x), np.log(x.astype(np.float64))) < 1
 
 
-@pytest.mark.parametrize("x, y", [(0, 1), (-math.inf, 0), (-200, 0), (-1e30, 0), (math.inf, math.inf), (89, math.inf), (math.nan, math.nan)])
+@pytest.mark.parametrize(
+    "x, y",
+    [
+        (0, 1),
+        (-math.inf, 0),
+        (-200, 0),
+        (-1e30, 0),
+        (math.inf, math.inf),
+        (89, math.inf),
+        (math.nan, math.nan),
+    ],
+)
 def test_float32_exp_of_special_values(x: float, y: float) -> None:
     assert np.array_equal(run(exp_kernel, np.float32([x])), np.float32([y]), equal_nan=True)
 
 
-@pytest.mark.parametrize("x, y", [(1, 0), (0, -math.inf), (-0.0, -math.inf), (math.inf, math.inf), (-1, math.nan), (-math.inf, math.nan), (math.nan, math.nan)])
+@pytest.mark.parametrize(
+    "x, y",
+    [
+        (1, 0),
+        (0, -math.inf),
+        (-0.0, -math.inf),
+        (math.inf, math.inf),
+        (-1, math.nan),
+        (-math.inf, math.nan),
+        (math.nan, math.nan),
+    ],
+)
 def test_float32_log_of_special_values(x: float, y: float) -> None:
     assert np.array_equal(run(log_kernel, np.float32([x])), np.float32([y]), equal_nan=True)
 
@@ -97,9 +125,21 @@ def every(o, x, y):
 
 def expected(x: float, y: float) -> list[float]:
     return [
-        math.sqrt(x), math.sin(x) + math.cos(x), math.tan(x) + math.tanh(x), x**y, x,
-        math.floor(x) + math.ceil(x) * 10 + math.trunc(-x) * 100, math.erf(x), math.log2(x) + math.log10(x), math.fmod(-x, y), math.atan2(x, y),
-        -x, math.log1p(x) + math.expm1(x), math.exp(x) + math.log(x), x * y + x, 2.0**x,
+        math.sqrt(x),
+        math.sin(x) + math.cos(x),
+        math.tan(x) + math.tanh(x),
+        x**y,
+        x,
+        math.floor(x) + math.ceil(x) * 10 + math.trunc(-x) * 100,
+        math.erf(x),
+        math.log2(x) + math.log10(x),
+        math.fmod(-x, y),
+        math.atan2(x, y),
+        -x,
+        math.log1p(x) + math.expm1(x),
+        math.exp(x) + math.log(x),
+        x * y + x,
+        2.0**x,
     ]
 
 
@@ -136,7 +176,9 @@ def of_constants(o):
 def test_functions_of_constants_are_constants() -> None:
     fn = compiled(of_constants, ArgType("f64", 1))
     assert not any("f64" in op for op in ops(fn))
-    assert interpret(of_constants, 1, 1, np.zeros(2))[0] == pytest.approx([math.e + math.sqrt(2) * math.pi, math.inf])
+    assert interpret(of_constants, 1, 1, np.zeros(2))[0] == pytest.approx(
+        [math.e + math.sqrt(2) * math.pi, math.inf]
+    )
 
 
 def log_with_a_base(o, x):
@@ -147,7 +189,10 @@ def unknown_function(o, x):
     o[0] = math.gamma(x)
 
 
-@pytest.mark.parametrize("kernel, text", [(log_with_a_base, "math.log with 2 arguments; it takes 1"), (unknown_function, "math.gamma is not in")])
+@pytest.mark.parametrize(
+    "kernel, text",
+    [(log_with_a_base, "math.log with 2 arguments; it takes 1"), (unknown_function, "math.gamma is not in")],
+)
 def test_what_math_does_not_have_here_is_refused(kernel: Any, text: str) -> None:
     with pytest.raises(UnsupportedFeature, match=text):
         compiled(kernel, ArgType("f64", 1), ArgType("f64"))

@@ -18,8 +18,17 @@ from gpusim.memory import VirtualArray
 
 NAMES = list(types.TYPE_NAMES)
 OPERATORS = {
-    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv, "floordiv": operator.floordiv,
-    "floormod": operator.mod, "and": operator.and_, "or": operator.or_, "xor": operator.xor, "shl": operator.lshift, "shr": operator.rshift,
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "floordiv": operator.floordiv,
+    "floormod": operator.mod,
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+    "shl": operator.lshift,
+    "shr": operator.rshift,
 }
 
 
@@ -61,7 +70,9 @@ def test_powers_have_numbas_types(numba_cuda: Any) -> None:
         for b in NAMES:
             if (a, b) != ("pred", "s32"):  # numba gives bool ** int32 a float32: its table has powi there
                 skip = b == "s32" and a in ("s8", "u8", "s16")
-                assert skip or types.binary_type("pow", a, b) == ask(numba_cuda, operator.pow, a, b), f"{a} ** {b}"
+                assert skip or types.binary_type("pow", a, b) == ask(numba_cuda, operator.pow, a, b), (
+                    f"{a} ** {b}"
+                )
 
 
 def test_variables_min_and_max_have_numbas_common_type(numba_cuda: Any) -> None:
@@ -99,38 +110,84 @@ def test_comparisons_widen_to_a_type_that_holds_both() -> None:
     assert types.comparison_type("s64", "u64") == "mixed"
 
 
-@pytest.mark.parametrize("value, expected", [
-    (True, ArgType("pred")), (np.bool_(True), ArgType("pred")), (3, ArgType("s64")), (1 << 63, ArgType("u64")), (0.5, ArgType("f64")),
-    (np.float64(0.5), ArgType("f64")), (np.float32(0.5), ArgType("f32")), (np.int8(3), ArgType("s8")), (np.uint32(3), ArgType("u32")),
-    (np.zeros(3, np.float32), ArgType("f32", 1, "C")), (np.zeros((3, 4), bool), ArgType("pred", 2, "C")),
-    (np.zeros((3, 4), np.int64).T, ArgType("s64", 2, "F")), (np.zeros((4, 4))[::2, ::2], ArgType("f64", 2, "A")),
-    (np.zeros((4, 1)).T, ArgType("f64", 2, "C")), (np.zeros((0, 5), np.int16), ArgType("s16", 2, "C")),
-    (VirtualArray((2, 3), np.dtype(np.float32)), ArgType("f32", 2, "C")),
-])
+@pytest.mark.parametrize(
+    "value, expected",
+    [
+        (True, ArgType("pred")),
+        (np.bool_(True), ArgType("pred")),
+        (3, ArgType("s64")),
+        (1 << 63, ArgType("u64")),
+        (0.5, ArgType("f64")),
+        (np.float64(0.5), ArgType("f64")),
+        (np.float32(0.5), ArgType("f32")),
+        (np.int8(3), ArgType("s8")),
+        (np.uint32(3), ArgType("u32")),
+        (np.zeros(3, np.float32), ArgType("f32", 1, "C")),
+        (np.zeros((3, 4), bool), ArgType("pred", 2, "C")),
+        (np.zeros((3, 4), np.int64).T, ArgType("s64", 2, "F")),
+        (np.zeros((4, 4))[::2, ::2], ArgType("f64", 2, "A")),
+        (np.zeros((4, 1)).T, ArgType("f64", 2, "C")),
+        (np.zeros((0, 5), np.int16), ArgType("s16", 2, "C")),
+        (VirtualArray((2, 3), np.dtype(np.float32)), ArgType("f32", 2, "C")),
+    ],
+)
 def test_arguments_have_the_types_that_numba_gives_them(value: Any, expected: ArgType) -> None:
     assert arg_type(value) == expected and hash(arg_type(value)) == hash(expected)
 
 
-@pytest.mark.parametrize("value, text", [
-    (np.zeros(3, np.float16), "float16"), (np.zeros(3, ml_dtypes.bfloat16), "bfloat16"), (np.zeros(3, complex), "complex128"),
-    ([1, 2], "list"), ("x", "str"), (1 << 64, "64 bits"), (None, "NoneType"),
-])
+@pytest.mark.parametrize(
+    "value, text",
+    [
+        (np.zeros(3, np.float16), "float16"),
+        (np.zeros(3, ml_dtypes.bfloat16), "bfloat16"),
+        (np.zeros(3, complex), "complex128"),
+        ([1, 2], "list"),
+        ("x", "str"),
+        (1 << 64, "64 bits"),
+        (None, "NoneType"),
+    ],
+)
 def test_arguments_outside_the_language_are_refused_by_name(value: Any, text: str) -> None:
     with pytest.raises(UnsupportedFeature, match=text):
         arg_type(value)
 
 
-@pytest.mark.parametrize("obj, expected", [
-    (np.float32, "f32"), (np.dtype("int32"), "s32"), (numba.float32, "f32"), (numba.boolean, "pred"), (numba.intp, "s64"), (int, "s64"),
-    (float, "f64"), (bool, "pred"), (np.float16, None), (math, None), (np.generic, None), (np.zeros(3), None), (None, None),
-])
+@pytest.mark.parametrize(
+    "obj, expected",
+    [
+        (np.float32, "f32"),
+        (np.dtype("int32"), "s32"),
+        (numba.float32, "f32"),
+        (numba.boolean, "pred"),
+        (numba.intp, "s64"),
+        (int, "s64"),
+        (float, "f64"),
+        (bool, "pred"),
+        (np.float16, None),
+        (math, None),
+        (np.generic, None),
+        (np.zeros(3), None),
+        (None, None),
+    ],
+)
 def test_dtype_names_of_numpy_numba_and_python_are_known(obj: Any, expected: str | None) -> None:
     assert types.element_type(obj) == expected
 
 
-@pytest.mark.parametrize("value, element, expected", [
-    (300, "u8", 44), (200, "s8", -56), (-1, "u64", (1 << 64) - 1), (1e30, "s32", (1 << 31) - 1), (-1e30, "s64", -(1 << 63)), (-1.5, "u32", 0),
-    (math.nan, "s32", 0), (0.1, "f32", float(np.float32(0.1))), (1e300, "f32", math.inf), (2, "pred", True),
-])
+@pytest.mark.parametrize(
+    "value, element, expected",
+    [
+        (300, "u8", 44),
+        (200, "s8", -56),
+        (-1, "u64", (1 << 64) - 1),
+        (1e30, "s32", (1 << 31) - 1),
+        (-1e30, "s64", -(1 << 63)),
+        (-1.5, "u32", 0),
+        (math.nan, "s32", 0),
+        (0.1, "f32", float(np.float32(0.1))),
+        (1e300, "f32", math.inf),
+        (2, "pred", True),
+    ],
+)
 def test_constants_convert_as_the_machine_does(value: Any, element: str, expected: Any) -> None:
     assert types.cast_value(value, element) == expected
