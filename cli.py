@@ -222,7 +222,8 @@ def cli() -> None:
 @cli.command(cls=KernelCommand, epilog=FILE_ARGUMENT)
 @click.argument("kernel")
 @running
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random inputs.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random "
+                                                                                   "inputs.")
 @showing
 def simulate(
     kernel: str,
@@ -366,7 +367,7 @@ def compare(baseline: str, other: str, metrics: str | None, every: bool, out: st
     from gpusim.formats import metric_names
 
     check_writable(out)
-    emit(comparison(baseline, other, metric_names(metrics) if metrics else None, every), out)
+    emit(comparison(baseline, other, metric_names(metrics) if metrics else (), every), out)
 
 
 @cli.command("list", cls=Command)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import inspect
+import math
 import re
 import runpy
 import sys
@@ -27,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from gpusim.errors import BadOption, UnknownName, UserError
-from gpusim.memory import VirtualArray
+from gpusim.memory import CAPACITY_BYTES, VirtualArray
 
 DTYPES = (
     "bool",
@@ -214,6 +215,8 @@ def _array(match: re.Match[str], rng: np.random.Generator, virtual: bool) -> np.
         raise BadOption(f"--arg {text}: the extents of an array are whole numbers from 1 on, such as "
                         "[1024,64]")
     shape = tuple(map(int, extents))
+    if math.prod(shape) * dtype.itemsize > CAPACITY_BYTES:
+        raise BadOption(f"--arg {text}: larger than the device's memory, {CAPACITY_BYTES:,} bytes")
     filled = _filled(fill or ("randn" if dtype.kind == "f" else "zeros"), dtype, text)
     return VirtualArray(shape, dtype) if virtual else filled(rng, shape).astype(dtype)
 

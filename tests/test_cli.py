@@ -334,6 +334,7 @@ def test_help_of_a_kernel_lists_its_options(capsys: Capture) -> None:
         (["simulate", "vec_add", "--format", "json", "--metrics", SECTORS], "JSON holds a whole launch"),
         (["simulate", "vec_add", "--regs", "0"], "0 is not in the range"),
         (["simulate", "vec_add", "--regs", "256"], "256 registers"),
+        (["simulate", "vec_add", "--seed", "-1"], "-1 is not in the range"),
         (["simulate"], "Missing argument 'KERNEL'"),
         (["simulate", "none.py:k", "--grid", "1", "--block", "1"], "none.py: no such file"),
         (["simulate", "none.py:k", "--block", "1"], "Missing option '--grid'"),

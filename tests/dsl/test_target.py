@@ -84,7 +84,7 @@ def test_a_file_that_is_not_there_or_holds_no_numbers_is_refused(tmp_path: Path)
 
 
 def test_a_virtual_array_has_shape_and_type_and_no_storage() -> None:
-    assert value("float32[1000000,1000000]", virtual=True) == VirtualArray(
+    assert value("float32[100000,100000]", virtual=True) == VirtualArray(
         (10**6, 10**6), np.dtype("float32")
     )
 
@@ -106,6 +106,11 @@ def test_an_unknown_name_is_answered_with_near_or_all_names(text: str, message: 
 def test_extents_below_one_are_refused(text: str) -> None:
     with pytest.raises(BadOption, match="whole numbers from 1 on"):
         value(text)
+
+
+def test_an_array_larger_than_the_device_is_refused() -> None:
+    with pytest.raises(BadOption, match="larger than the device's memory"):
+        value("float32[100000000,100000000]", virtual=True)
 
 
 @pytest.mark.parametrize("text", ["", "abc", "1..2", "int32[3]=ints(4,4)", "int32[3]=nan"])
