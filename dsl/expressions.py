@@ -268,7 +268,7 @@ def _compare_tuples(frame: Frame, op: ast.cmpop, x: Tup, y: Tup) -> Val:
 
 
 def both(frame: Frame, op: str, left: Val, right: Callable[[], Val]) -> Val:
-    """Emit `left and right` ("and") or `left or right` ("or"); the right side if cheap or where it decides."""
+    """Emit `left and right` ("and") or `left or right` ("or"); right if cheap or deciding."""
     b = frame.builder
     if left.constant is not None:
         return right() if bool(left.constant) == (op == "and") else left

@@ -199,14 +199,16 @@ def _if(frame: Frame, s: ast.If) -> None:
 def _while(frame: Frame, s: ast.While) -> None:
     b = frame.builder
     _refuse_else(frame, s)
-    header, body, end = b.label(), b.label(), b.label()
+    header, body, latch, end = (b.label() for _ in range(4))
     b.jump(header)
     b.start(header)
     b.drafts[header].may_spin = True
     _condition(frame, s.test, body, end)
     if b.start_if_reached(body):
-        _loop_body(frame, s.body, LoopLabels(end, header))
-        b.jump(header)
+        _loop_body(frame, s.body, LoopLabels(end, latch))
+        b.jump(latch)
+        if b.start_if_reached(latch):
+            b.jump(header)
     b.start_if_reached(end)
 
 

@@ -696,3 +696,19 @@ def test_a_name_given_to_compile_function_names_the_kernel() -> None:
     from dsl.frontend import compile_function
 
     assert compile_function(swap, (I64A, I64, I64), name="other").name == "other"
+
+
+def while_continue(o, n):
+    i = 0
+    while i < n:
+        i += 1
+        if i % 2:
+            continue
+        o[i] = i
+
+
+def test_continue_in_a_while_loop_goes_through_its_one_latch() -> None:
+    assert list(agree(while_continue, 1, 1, out(7), 6)[0]) == [0, 0, 2, 0, 4, 0, 6]
+    fn = compiled(while_continue, I64A, I64)
+    ((header, last),) = ir.loops(fn).items()
+    assert sum(header in ir.successors(b.terminator) for b in fn.blocks[header : last + 1]) == 1
