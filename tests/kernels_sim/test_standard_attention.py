@@ -1,0 +1,155 @@
+"""standard_attention: the closed forms of its three launches, its results, rows without keys, NaN, and refusals."""
+
+import numpy as np
+import pytest
+
+from dsl.launch import Device
+from gpusim.arch import get_arch
+from gpusim.errors import BadOption
+from gpusim.launch import counter
+from kernels_sim.attention import Shape, io_standard
+from kernels_sim.problem import Data
+from kernels_sim.run import run_problem
+from kernels_sim.standard_attention import Options, build, output_form, scores_form, softmax_form
+
+SMALL = [
+    {"N": 1, "d": 1},
+    {"N": 5, "Nk": 2, "d": 4, "causal": True, "q_start": -3},
+    {"N": 33, "d": 40, "causal": True, "heads": 2},
+    {"N": 9, "Nk": 67, "d": 7, "heads": 3},
+]
+
+
+@pytest.fixture(scope="module")
+def device():
+    """Return one simulated H200 for all launches of the module."""
+    return Device(get_arch("h200"))
+
+
+def solve(device, engine="auto", prepare=None, counts_only=False, **options):
+    """Build a problem, let `prepare(Q, K, V)` change its inputs, run it; return (launches, O, L)."""
+    problem = build(Options(**options), Data(seed=7, virtual=counts_only))
+    if prepare:
+        prepare(*problem.steps[0].args[:2], problem.steps[2].args[1])
+    launches = run_problem(problem, device, engine=engine, counts_only=counts_only)
+    return launches, problem.outputs["O"], problem.outputs["L"]
+
+
+def differences(launches):
+    """Return {(kernel, counter): (counted, expected)} where a launch is not what its closed form says."""
+    return {
+        (launch.kernel, path): (counter(launch.counters, path), n)
+        for launch in launches
+        for path, n in launch.closed_form.items()
+        if counter(launch.counters, path) != n
+    }
+
+
+# The closed forms
+
+
+def test_scores_load_a_row_of_q_for_every_32_keys_and_a_key_for_every_32_rows():
+    form = scores_form(Shape(64, 96, 16))
+    assert form["global_load.lanes"] == 64 * 16 * 3 + 96 * 16 * 2
+    assert form["global_store.lanes"] == 64 * 96
+
+
+def test_the_padded_tile_has_no_bank_conflicts():
+    form = scores_form(Shape(64, 64, 32))
+    assert form["shared_load.wavefronts"] == form["shared_load.requests"] == 4 * 8 * 32 * 5
+
+
+def test_products_multiply_whole_tiles():
+    assert scores_form(Shape(33, 1, 7))["arithmetic.ffma"] == 2 * 1024 * 7
+    assert output_form(Shape(33, 5, 40))["arithmetic.ffma"] == 2 * 2 * 1024 * 5
+
+
+def test_causal_saves_no_traffic_and_no_products():
+    free, causal = Shape(65, 65, 16), Shape(65, 65, 16, causal=True)
+    assert scores_form(free) == scores_form(causal)
+    assert output_form(free) == output_form(causal)
+
+
+def test_softmax_costs_14_ffma_1_fmul_and_4_fadd_an_element_and_127_fadd_a_row():
+    form, one = softmax_form(Shape(1024, 1024, 64)), softmax_form(Shape(1, 1, 1))
+    elements, log = 1024 * 1024, {"ffma": 11, "fmul": 1, "fadd": 2}
+    assert form["arithmetic.ffma"] == 14 * elements + 1024 * log["ffma"]
+    assert form["arithmetic.fmul"] == elements + 1024 * log["fmul"]
+    assert form["arithmetic.fadd"] == 4 * elements + 1024 * (127 + log["fadd"])
+    assert one["arithmetic.fadd"] == 4 + 127 + 2
+
+
+def test_softmax_reads_s_three_times():
+    form = softmax_form(Shape(1024, 1024, 64))
+    assert (form["global_load.requests"], form["global_load.sectors"]) == (98_304, 393_216)
+
+
+def test_dram_moves_the_ideal_elements_where_all_fits_l2():
+    shape = Shape(128, 128, 64)
+    forms = scores_form(shape), softmax_form(shape), output_form(shape)
+    moved = sum(form["hierarchy.dram_read_bytes"] + form["hierarchy.dirty_bytes"] for form in forms)
+    assert moved == 4 * io_standard(shape)
+
+
+@pytest.mark.parametrize("options", SMALL, ids=str)
+def test_counted_equals_closed_form_and_results_are_right(device, options):
+    launches, _, _ = solve(device, **options)
+    assert differences(launches) == {}
+    assert all(check.error <= 1e-5 for check in launches[-1].checks), launches[-1].checks
+
+
+def test_the_ir_oracle_counts_the_same(device):
+    slow, fast = solve(device, engine="ir", **SMALL[1])[0], solve(device, **SMALL[1])[0]
+    assert differences(slow) == {}
+    assert [launch.counters for launch in slow] == [launch.counters for launch in fast]
+
+
+def test_counts_only_gives_the_same_counters(device):
+    virtual, real = solve(device, counts_only=True, **SMALL[2])[0], solve(device, **SMALL[2])[0]
+    assert [launch.counters for launch in virtual] == [launch.counters for launch in real]
+
+
+def test_n_512_counts_what_the_closed_forms_say(device):
+    launches, _, _ = solve(device, counts_only=True, N=512)
+    assert [launch.kernel for launch in launches] == ["scores", "softmax", "output"]
+    assert "hierarchy.dram_read_bytes" in launches[0].closed_form
+    assert differences(launches) == {}
+
+
+# Results
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("N", "d"), [(1, 48), (63, 64), (64, 16), (65, 80), (129, 128), (192, 64), (913, 48)])
+def test_every_row_is_written_and_right(device, N, d, causal):
+    launches, _, _ = solve(device, N=N, d=d, causal=causal)
+    assert all(check.error <= 1e-5 for check in launches[-1].checks), launches[-1].checks
+
+
+def test_rows_that_see_no_key_give_0_and_minus_infinity(device):
+    _, O, L = solve(device, N=64, d=16, causal=True, q_start=-40)
+    assert not O[0, :40].any()
+    assert np.isneginf(L[0]).tolist() == [True] * 40 + [False] * 24
+
+
+def test_nan_in_an_invisible_value_does_not_leak(device):
+    def spoil(Q, K, V):
+        V[0, 3] = np.nan
+
+    _, O, _ = solve(device, prepare=spoil, N=8, d=4, causal=True)
+    _, clean, _ = solve(device, N=8, d=4, causal=True)
+    assert np.array_equal(O[0, :3], clean[0, :3])
+    assert np.isnan(O[0, 3:]).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"N": 0}, "--N must be at least 1"),
+        ({"dtype": "bfloat16"}, "--dtype must be float32"),
+        ({"heads": 300, "batch": 300}, "at most 65535; got 90000"),
+    ],
+)
+def test_options_out_of_range_are_refused(options, words):
+    with pytest.raises(BadOption, match=words):
+        build(Options(**options), Data(virtual=True))
