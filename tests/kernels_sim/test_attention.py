@@ -1,4 +1,4 @@
-"""What the attention kernels share: which keys a row sees, elements and FLOPs, warp accesses, and the reference."""
+"""What the attention kernels share: visible keys, elements and FLOPs, warp accesses, and the reference."""
 
 from types import SimpleNamespace
 

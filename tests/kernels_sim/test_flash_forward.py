@@ -1,4 +1,4 @@
-"""flash_forward: its closed form, its results over many shapes, rows without keys, NaN, and what it refuses."""
+"""flash_forward: its closed form, its results over many shapes, rows without keys, NaN, and refusals."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ SMALL = [
     {"N": 9, "Nk": 70, "d": 3, "Br": 16, "Bc": 32, "heads": 3},
     {"N": 20, "d": 96, "Br": 16, "Bc": 128, "causal": True},
 ]
-"""Ragged shapes that the slow engines run in about a second each; the last one needs dynamic shared memory."""
+"""Ragged shapes that the slow engines run in about a second; the last one needs dynamic shared memory."""
 SIZES = (1, 63, 64, 65, 129, 192, 913)
 TILES = (16, 32, 64, 128)
 DIMENSIONS = (16, 48, 64, 80, 128)
@@ -104,7 +104,7 @@ def test_each_ffma_of_the_products_has_one_broadcast_load():
 
 
 def test_a_strip_costs_what_its_lines_say():
-    # One row, one strip: 2 * 8 * 64 products, the denominator, 9 exponentials of 4; 64 divisions of 5, a log of 11.
+    # One row, one strip: 2 * 8 * 64 products, the denominator, 9 exponentials; 64 divisions and a log.
     form = closed_form(Shape(1, 8, 64), 16, 16)
     assert form["arithmetic.ffma"] == 1024 + 1 + 36 + 320 + 11
     assert form["arithmetic.fmul"] == 64 + 9 + 64 + 1
@@ -282,7 +282,7 @@ def test_a_tile_that_does_not_fit_names_its_buffers_and_the_largest_that_does():
     with pytest.raises(BadOption) as refusal:
         build(Options(d=256, Bc=128), Data(virtual=True))
     text = str(refusal.value)
-    for words in ("262144 bytes", "K tile 131072", "V tile 131072", "232448", "largest --Bc that fits is 112"):
+    for words in ("262144 bytes", "K tile 131072", "V tile 131072", "232448", "--Bc that fits is 112"):
         assert words in text
     build(Options(d=256, Bc=112), Data(virtual=True))
 

@@ -1,4 +1,4 @@
-"""standard_attention: the closed forms of its three launches, its results, rows without keys, NaN, and refusals."""
+"""standard_attention: closed forms of its three launches, results, rows without keys, NaN, and refusals."""
 
 import numpy as np
 import pytest
@@ -120,7 +120,7 @@ def test_n_512_counts_what_the_closed_forms_say(device):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(("N", "d"), [(1, 48), (63, 64), (64, 16), (65, 80), (129, 128), (192, 64), (913, 48)])
+@pytest.mark.parametrize(("N", "d"), [(1, 48), (63, 64), (64, 16), (65, 80), (129, 128), (192, 64), (913, 8)])
 def test_every_row_is_written_and_right(device, N, d, causal):
     launches, _, _ = solve(device, N=N, d=d, causal=causal)
     assert all(check.error <= 1e-5 for check in launches[-1].checks), launches[-1].checks
