@@ -6,9 +6,10 @@ What to look at in the report (N = 512):
   bytes each).
 - Compute: 134,217,728 = N**3 FFMA and nothing else; a ragged N is padded with zeros to whole tiles, and the
   padding is computed too (N = 500 costs as many FFMA as N = 512).
-- Shared memory: the compiler reads a thread's 16 numbers a_tile[row, 0..15] with 4 loads of 16 bytes, so a
-  warp issues 20 loads a tile, not 32: 5,242,880 in all. Those 4 take 2 wavefronts each and the 16 of b_tile
-  one: 6,291,456, no conflicts.
+- Shared memory: a thread reads a row of a_tile (the same word for 16 lanes) and a column of b_tile (16 words
+  side by side): 32 loads a warp and tile, 8,388,608 in all, one wavefront each, no conflicts. This counts the
+  loads of the source. The card's compiler merges the 16 of a_tile into 4 of 16 bytes, of 2 wavefronts each:
+  it issues 5,242,880 loads and needs 6,291,456 wavefronts.
 - Roofline: 4 FLOPs a byte of global memory: the tile is too small for this card. Larger tiles (or
   registers) come next.
 """
@@ -21,7 +22,7 @@ import numpy as np
 from numpy import float32
 
 from dsl import cuda
-from kernels_sim.formulas import PER_SECTOR, WARP, ceil_div, require_at_least, run_sectors, space
+from kernels_sim.formulas import PER_SECTOR, WARP, ceil_div, require_at_least, run_sectors, shared, space
 from kernels_sim.problem import Data, KernelSpec, Problem, Step
 from kernels_sim.registers import recorded
 
@@ -87,17 +88,14 @@ def closed_form(n: int) -> dict[str, int]:
     tiles = ceil_div(n, TILE)
     requests, sectors = tiles * ceil_div(n, 2), tiling_sectors(n)
     warp_tiles = WARPS * tiles**3
+    stores, loads = warp_tiles * 2, warp_tiles * 2 * TILE
     return {
         **space(
             "global_load", lanes=2 * tiles * n * n, requests=2 * tiles * requests, sectors=2 * tiles * sectors
         ),
         **space("global_store", lanes=n * n, requests=requests, sectors=sectors),
-        "shared_store.bytes": warp_tiles * 2 * WARP * 4,
-        "shared_store.requests": warp_tiles * 2,
-        "shared_store.wavefronts": warp_tiles * 2,
-        "shared_load.bytes": warp_tiles * 2 * TILE * WARP * 4,
-        "shared_load.requests": warp_tiles * (TILE + TILE // 4),
-        "shared_load.wavefronts": warp_tiles * (TILE + 2 * TILE // 4),
+        **shared("shared_store", lanes=stores * WARP, requests=stores, wavefronts=stores),
+        **shared("shared_load", lanes=loads * WARP, requests=loads, wavefronts=loads),
         "arithmetic.ffma": (tiles * TILE) ** 3,
         "barriers": warp_tiles * 2,
     }

@@ -100,6 +100,7 @@ def closed_form(rows: int, cols: int) -> dict[str, int]:
         "arithmetic.ffma": 14 * elements,
         "arithmetic.fmul": elements,
         "arithmetic.fadd": 4 * elements + lanes_in_tree * rows,
+        "arithmetic.mufu": 3 * elements,
         "barriers": rows * warps * (2 * (1 + TREE_STEPS) + 1),
     }
 

@@ -37,9 +37,9 @@ def test_rows_of_3_share_sectors():
     assert tiling_sectors(3) == 3
 
 
-def test_a_warp_issues_20_shared_loads_a_tile_and_24_wavefronts():
+def test_a_warp_loads_32_numbers_a_tile_without_conflicts():
     form = closed_form(16)
-    assert (form["shared_load.requests"], form["shared_load.wavefronts"]) == (8 * 20, 8 * 24)
+    assert (form["shared_load.requests"], form["shared_load.wavefronts"]) == (8 * 32, 8 * 32)
 
 
 def test_every_warp_passes_2_barriers_a_tile():

@@ -14,10 +14,10 @@ def test_a_row_is_read_three_times_and_written_once():
     assert (form["global_load.requests"], form["global_load.sectors"]) == (6, 24)
 
 
-def test_an_element_costs_14_ffma_1_fmul_and_4_fadd():
+def test_an_element_costs_14_ffma_1_fmul_4_fadd_and_3_mufu():
     one, two = closed_form(1, 100), closed_form(1, 101)
-    paths = [f"arithmetic.{op}" for op in ("ffma", "fmul", "fadd")]
-    assert [two[path] - one[path] for path in paths] == [14, 1, 4]
+    paths = [f"arithmetic.{op}" for op in ("ffma", "fmul", "fadd", "mufu")]
+    assert [two[path] - one[path] for path in paths] == [14, 1, 4, 3]
 
 
 def test_the_tree_costs_127_fadd_a_row():

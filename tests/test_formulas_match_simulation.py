@@ -1,0 +1,184 @@
+"""The contract of every shipped kernel: counted == closed form, result == reference, and the engines agree.
+
+A kernel that is added to kernels_sim needs shapes here, whole and ragged ones:
+`test_every_kernel_has_shapes` asks for them. Counts are compared for each counter that a closed form names;
+a space that it does not name at all must not be touched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import cache
+from typing import Any
+
+import pytest
+
+from dsl.launch import Device
+from gpusim.arch import H200
+from gpusim.launch import Launch, counter
+from kernels_sim import find, names
+from kernels_sim.problem import Data, Problem
+from kernels_sim.run import run_problem
+
+SHAPES: dict[str, list[dict[str, Any]]] = {
+    "vec_add": [{"n": 1}, {"n": 256}, {"n": 1003}],
+    "strided_copy": [
+        {"n": 1, "stride": 5},
+        {"n": 300, "stride": 1},
+        {"n": 333, "stride": 3},
+        {"n": 256, "stride": 32},
+    ],
+    "offset_copy": [{"n": 1, "offset": 7}, {"n": 300, "offset": 0}, {"n": 333, "offset": 13}],
+    "transpose": [
+        {"rows": rows, "cols": cols, "variant": variant}
+        for rows, cols in ((1, 1), (64, 32), (5, 70), (33, 65))
+        for variant in ("naive", "tiled", "padded")
+    ],
+    "matmul_tiled": [{"N": 1}, {"N": 16}, {"N": 21}, {"N": 40}],
+    "softmax_rows": [
+        {"rows": 1, "cols": 1},
+        {"rows": 2, "cols": 128},
+        {"rows": 3, "cols": 77},
+        {"rows": 2, "cols": 301},
+    ],
+    "histogram": [
+        {"n": n, "bins": bins, "variant": variant}
+        for n, bins in ((1, 1), (512, 256), (1003, 37), (70_000, 256))
+        for variant in ("global", "shared")
+    ],
+    "block_reduce": [{"n": 1}, {"n": 512}, {"n": 1003}],
+    "flash_forward": [
+        {"N": 64, "d": 16, "Br": 32, "Bc": 32},
+        {"N": 65, "d": 16, "Br": 32, "Bc": 16, "causal": True},
+        {"N": 33, "Nk": 50, "d": 20, "Br": 16, "Bc": 32},
+        {"N": 40, "d": 16, "Br": 32, "Bc": 16, "causal": True, "q_start": -5},
+        {"N": 20, "d": 16, "Br": 16, "Bc": 16, "heads": 2, "batch": 2},
+    ],
+    "standard_attention": [
+        {"N": 5, "d": 4},
+        {"N": 33, "Nk": 40, "d": 8},
+        {"N": 20, "d": 4, "causal": True, "heads": 2},
+    ],
+}
+CASES = [(name, options) for name, shapes in SHAPES.items() for options in shapes]
+BY_THREAD = [
+    pytest.param(*case, marks=pytest.mark.slow) if case[0] == "standard_attention" else case for case in CASES
+]
+"""Three launches of 1,024 threads a block take the Python source 10 s a case and more."""
+SLOW = 5000
+"""Elements from which a case is left to the compiled engine alone."""
+SPACES = (
+    "global_load",
+    "global_store",
+    "global_red",
+    "global_atom",
+    "local_load",
+    "local_store",
+    "shared_load",
+    "shared_store",
+    "shared_atom",
+)
+
+
+def title(case: Any) -> str:
+    """Name a case in the test's title."""
+    return case if isinstance(case, str) else ",".join(f"{name}={value}" for name, value in case.items())
+
+
+def problem_of(name: str, options: dict[str, Any], virtual: bool = False, seed: int = 0) -> Problem:
+    """Build the problem of a case."""
+    spec = find(name)
+    return spec.build(spec.options(**options), Data(seed=seed, virtual=virtual))
+
+
+def simulate(name: str, options: dict[str, Any], seed: int = 0, **settings: Any) -> list[Launch]:
+    """Run a case on a fresh H200."""
+    problem = problem_of(name, options, virtual=settings.get("counts_only", False), seed=seed)
+    return run_problem(problem, Device(H200), **settings)
+
+
+@cache
+def compiled(name: str, items: tuple[tuple[str, Any], ...]) -> tuple[Launch, ...]:
+    """Run a case once on the compiled engine; several tests look at it."""
+    return tuple(simulate(name, dict(items), engine="compiled"))
+
+
+def launches(name: str, options: dict[str, Any]) -> tuple[Launch, ...]:
+    """Return the launches of a case on the compiled engine."""
+    return compiled(name, tuple(options.items()))
+
+
+def memory_counts(launch: Launch) -> dict[str, Any]:
+    """Return the counters of accesses, requests, sectors, wavefronts and barriers: what the oracle counts."""
+    counts = asdict(launch.counters)
+    del counts["hierarchy"], counts["arithmetic"]
+    return counts
+
+
+def skip_if_long(options: dict[str, Any]) -> None:
+    """Leave large cases to the compiled engine."""
+    if options.get("n", 0) > SLOW:
+        pytest.skip("too large for an engine that runs one thread or one warp at a time")
+
+
+def test_every_kernel_has_shapes():
+    assert sorted(SHAPES) == names()
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=title)
+def test_counted_equals_the_closed_form(name, options):
+    for launch in launches(name, options):
+        counted = {path: counter(launch.counters, path) for path in launch.closed_form}
+        assert counted == launch.closed_form
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=title)
+def test_a_closed_form_names_bytes_of_global_memory(name, options):
+    for launch in launches(name, options):
+        assert {"global_load.bytes", "global_load.sectors"} <= set(launch.closed_form)
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=title)
+def test_a_space_that_the_closed_form_does_not_name_is_not_touched(name, options):
+    for launch in launches(name, options):
+        named = {path.split(".")[0] for path in launch.closed_form}
+        assert [
+            space for space in SPACES if space not in named and counter(launch.counters, f"{space}.lanes")
+        ] == []
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=title)
+def test_the_result_is_the_reference(name, options):
+    checks = launches(name, options)[-1].checks
+    assert checks
+    assert [check for check in checks if not check.error <= check.tolerance] == []
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=title)
+def test_the_interpreter_of_the_ir_counts_everything_the_same(name, options):
+    skip_if_long(options)
+    for launch, judge in zip(launches(name, options), simulate(name, options, engine="ir"), strict=True):
+        assert asdict(launch.counters) == asdict(judge.counters)
+
+
+@pytest.mark.parametrize(("name", "options"), BY_THREAD, ids=title)
+def test_the_python_source_a_thread_at_a_time_counts_the_same_accesses(name, options):
+    skip_if_long(options)
+    for launch, judge in zip(launches(name, options), simulate(name, options, engine="oracle"), strict=True):
+        assert memory_counts(launch) == memory_counts(judge)
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=title)
+def test_counts_do_not_depend_on_the_numbers_unless_the_kernel_says_so(name, options):
+    if name == "histogram":
+        pytest.skip("its bins are the data")
+    for launch, other in zip(launches(name, options), simulate(name, options, seed=1), strict=True):
+        assert asdict(launch.counters) == asdict(other.counters)
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=title)
+def test_counts_without_data_are_the_same(name, options):
+    if name == "histogram":
+        pytest.skip("its bins are the data")
+    for launch, other in zip(launches(name, options), simulate(name, options, counts_only=True), strict=True):
+        assert asdict(launch.counters) == asdict(other.counters)
