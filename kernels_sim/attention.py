@@ -1,5 +1,4 @@
-"""What the attention kernels share: which keys a row sees, the float64 reference, and closed forms of bytes
-and FLOPs.
+"""What the attention kernels share: visible keys, the float64 reference, closed forms of bytes and FLOPs.
 
 Shapes: Q and O are (heads, N, d), K and V (heads, Nk, d), L (heads, N); `heads` is batch times heads. Row i
 stands at the absolute position q_start + i and, when causal, sees the keys 0 .. q_start + i. Everything
@@ -22,9 +21,7 @@ from gpusim.errors import BadOption
 from kernels_sim.formulas import PER_SECTOR, WARP, ceil_div, matrix_sectors, run_sectors, shared, space
 
 SMALL_FOOTPRINT_BYTES = 8 << 20
-"""Problems up to this size stay whole in the L2 of every simulated card (the smallest keeps 20 MB of shared
-data).
-"""
+"""Problems up to this size stay whole in the L2 of every simulated card."""
 EXP = {"ffma": 4, "fmul": 1, "fadd": 1, "mufu": 1}
 """Machine instructions of one float32 exp, as an H200 counted them in two kernels."""
 LOG = {"ffma": 11, "fmul": 1, "fadd": 1}
@@ -98,8 +95,7 @@ def block_keys(shape: Shape, Br: int) -> np.ndarray:
 
 
 def tiles_visited(shape: Shape, Br: int, Bc: int) -> np.ndarray:
-    """Return how many K/V tiles of Bc keys each block visits; the others lie in its future and are skipped.
-    """
+    """Return how many K/V tiles of Bc keys each block visits; the others lie in its future."""
     return -(-block_keys(shape, Br) // Bc)
 
 
@@ -133,19 +129,16 @@ def io_flash(shape: Shape, Br: int, Bc: int) -> int:
 
 
 def io_flash_ideal(shape: Shape, Br: int, Bc: int) -> int:
-    """Count the elements that flash attention moves if each K/V tile that some block visits comes from DRAM
-    once.
-    """
+    """Count the elements that flash attention moves if each visited K/V tile comes from DRAM once."""
     keys = min(shape.Nk, Bc * int(tiles_visited(shape, Br, Bc).max()))
     return shape.heads * (2 * shape.N * shape.d + shape.N + 2 * keys * shape.d)
 
 
 def attention_flops(shape: Shape, backward: bool = False, recompute: bool = True) -> int:
-    """Count the FLOPs of the matrix products over the visible pairs; a multiply-add is two, softmax is not
-    counted.
+    """Count the FLOPs of the matrix products over the visible pairs; does not count softmax.
 
-    Forward: Q K^T and P V, 2 d each a pair. Backward: dV, dP, dQ, dK, 2 d each, and S again if it is
-    recomputed.
+    A multiply-add is two. Forward: Q K^T and P V, 2 d each a pair. Backward: dV, dP, dQ, dK, 2 d each, and
+    S again if it is recomputed.
     """
     products = (5 if recompute else 4) if backward else 2
     return 2 * products * shape.d * visible_pairs(shape) * shape.heads
@@ -163,8 +156,8 @@ def _visits(shape: Shape, Br: int, Bc: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Access:
-    """Count float32 accesses: lanes, requests, sectors (0 in shared memory). Adds; times a number is so
-    many of them.
+    """Count float32 accesses: lanes, requests, sectors (0 in shared memory); they add, and scale by a
+    number.
     """
 
     lanes: int = 0
@@ -207,8 +200,7 @@ def _linear(phase: int, count: int, threads: int) -> Access:
 
 
 def row_per_thread(first_row: int, rows: int, d: int) -> Access:
-    """Count an access in which thread t of a block walks row first_row + t of a matrix with rows of d
-    elements.
+    """Count an access in which thread t of a block walks row first_row + t, of d elements.
 
     Lanes lie d elements apart: with d of 8 or more each one touches a sector of its own.
     """
@@ -225,9 +217,7 @@ def _strided(phase: int, lanes: int, stride: int) -> int:
 
 
 def row_segments(rows: int, width: int) -> Access:
-    """Count one access to each element of a matrix (rows, width), where a warp takes 32 neighbours of a row
-    at a time.
-    """
+    """Count one access to each element of a matrix (rows, width), 32 neighbours of a row a request."""
     return Access(rows * width, rows * ceil_div(width, WARP), matrix_sectors(rows, width))
 
 
@@ -243,8 +233,7 @@ def arithmetic(*terms: tuple[int, dict[str, int]]) -> dict[str, int]:
 def reference(
     Q: np.ndarray, K: np.ndarray, V: np.ndarray, shape: Shape, rows: int = 256
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return in float64 O (heads, N, d) = softmax(scale Q K^T) V and L (heads, N) = log of the sum of exp
-    of the scores.
+    """Return O (heads, N, d) = softmax(scale Q K^T) V and L (heads, N) = log sum exp(scale Q K^T) in float64.
 
     Works on `rows` query rows at a time, so that N = 16384 needs 32 MB a matrix of scores. A row that sees
     no key gives O = 0 and L = -inf; NaN in a key or a value that a row does not see does not reach it.
@@ -280,7 +269,7 @@ def _reference_rows(
 
 
 def _weigh(p: np.ndarray, v: np.ndarray, visible: np.ndarray) -> np.ndarray:
-    """Return p @ v in which a value that is not finite counts only for the rows that see it (0 * NaN is
+    """Return p @ v, where NaN and infinities in v reach the rows that see them and no other (0 * NaN is
     NaN).
     """
     finite = np.isfinite(v).all(axis=1)
@@ -294,8 +283,7 @@ def _weigh(p: np.ndarray, v: np.ndarray, visible: np.ndarray) -> np.ndarray:
 
 
 def dram(read: int, written: int, sizes: tuple[int, ...]) -> dict[str, int]:
-    """Return DRAM's counters for `read` and `written` distinct elements with cold caches, where they
-    follow.
+    """Return DRAM's counters for `read` and `written` distinct elements with cold caches, if they follow.
 
     They do where all fits L2 by far and the pieces of arrays in `sizes` (elements) end on 64-byte
     boundaries: each sector is read once, nothing is written back, what was stored is dirty at the end. Else

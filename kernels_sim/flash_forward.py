@@ -85,8 +85,8 @@ REGISTERS_SOURCE = "ptxas 13.0.88, sm_90, of bench/flash_forward.cu: the same lo
 
 @cache
 def make_kernel(d: int, Br: int, Bc: int, causal: bool) -> Any:
-    """Return the kernel for a head dimension, a tile shape and causal or not: flash_forward(Q, K, V, O, L,
-    scale, q_start).
+    """Return flash_forward(Q, K, V, O, L, scale, q_start) for a head dimension, a tile shape and causal or
+    not.
 
     Q, O: (heads, N, d); K, V: (heads, Nk * d), so that a tile of Bc rows is one contiguous run; L: (heads,
     N); all float32. Grid (ceil(N / Br), heads, batch), block Br. Tiles over 48 KB use dynamic shared
@@ -286,8 +286,7 @@ def _blocks(shape: Shape, Br: int) -> list[tuple[int, int]]:
 
 
 def _loads(shape: Shape, Br: int, Bc: int) -> Access:
-    """Count the global loads: each block its rows of Q, and the keys below Nk of each tile that it visits,
-    of K and of V.
+    """Count the global loads: a block's rows of Q, and of K and V the rows below Nk of each tile it visits.
     """
     total = sum((row_per_thread(row, n, shape.d) for row, n in _blocks(shape, Br)), Access())
     visited = tiles_visited(shape, Br, Bc)
@@ -307,16 +306,15 @@ def _stores(shape: Shape, Br: int) -> Access:
 
 
 def _strips(shape: Shape, Br: int) -> tuple[int, int]:
-    """Count (thread, strip) and (warp, strip) pairs over all heads: who scores how many strips; rows beyond
-    N score none.
+    """Count (thread, strip) and (warp, strip) pairs over all heads; threads of rows beyond N have no strip.
     """
     strips, rows = ceil_div(block_keys(shape, Br), STRIP), block_rows(shape, Br)
     return shape.heads * int((strips * rows).sum()), shape.heads * int((strips * ceil_div(rows, 32)).sum())
 
 
 def _shared(shape: Shape, Br: int, Bc: int) -> dict[str, int]:
-    """Count shared memory: whole tiles are stored (zeros beyond Nk), and each strip loads its keys and
-    values as broadcasts.
+    """Count shared memory: whole tiles stored (zeros beyond Nk), and a strip's keys and values as
+    broadcasts.
     """
     tiles = shape.heads * int(tiles_visited(shape, Br, Bc).sum())
     stored = linear(0, Bc * shape.d, Br) * (2 * tiles)
@@ -327,11 +325,11 @@ def _shared(shape: Shape, Br: int, Bc: int) -> dict[str, int]:
 
 
 def _arithmetic(shape: Shape, Br: int) -> dict[str, int]:
-    """Count float instructions. A strip: 2 STRIP d FFMA for scores and output, d FMUL to rescale, STRIP + 1
-    exponentials.
+    """Count float instructions, by strips of a thread and by rows.
 
-    The exponentials' arguments and the sum of the weights are FADD, the denominator is one FFMA. A row: d
-    FMUL to scale q, d divisions, one logarithm and one FADD for L.
+    A strip: 2 STRIP d FFMA for scores and output, d FMUL to rescale, STRIP + 1 exponentials; their
+    arguments and the sum of the weights are FADD, the denominator is one FFMA. A row: d FMUL to scale q, d
+    divisions, one logarithm, and one FADD for L.
     """
     threads, _ = _strips(shape, Br)
     rows, d = shape.heads * shape.N, shape.d

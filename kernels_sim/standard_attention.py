@@ -60,10 +60,10 @@ SOFTMAX_THREADS = 128
 
 @cache
 def make_scores(d: int, causal: bool) -> Any:
-    """Return the kernel scores(Q, K, S, scale, q_start): Q (heads, N, d), K (heads, Nk, d), S (heads, N,
-    Nk), float32.
+    """Return the kernel scores(Q, K, S, scale, q_start).
 
-    Grid (ceil(Nk / 32), ceil(N / 32), heads), block (32, 8).
+    Q (heads, N, d), K (heads, Nk, d), S (heads, N, Nk), float32. Grid (ceil(Nk / 32), ceil(N / 32), heads),
+    block (32, 8).
     """
 
     @cuda.jit
@@ -107,8 +107,9 @@ def make_scores(d: int, causal: bool) -> Any:
 
 @cache
 def make_softmax() -> Any:
-    """Return the kernel softmax(S, P, L): S, P (heads, N, Nk), L (heads, N), float32. Grid (N, heads),
-    block 128.
+    """Return the kernel softmax(S, P, L).
+
+    S, P (heads, N, Nk), L (heads, N), float32. Grid (N, heads), block 128.
     """
 
     @cuda.jit
@@ -159,10 +160,10 @@ def make_softmax() -> Any:
 
 @cache
 def make_output(d: int, causal: bool) -> Any:
-    """Return the kernel output(P, V, O, q_start): P (heads, N, Nk), V (heads, Nk, d), O (heads, N, d),
-    float32.
+    """Return the kernel output(P, V, O, q_start).
 
-    Grid (ceil(d / 32), ceil(N / 32), heads), block (32, 8).
+    P (heads, N, Nk), V (heads, Nk, d), O (heads, N, d), float32. Grid (ceil(d / 32), ceil(N / 32), heads),
+    block (32, 8).
     """
 
     @cuda.jit
@@ -262,9 +263,7 @@ def _step(
 
 
 def scores_form(shape: Shape) -> dict[str, int]:
-    """Return the counters of the scores launch: a block loads 32 rows of Q and of K, and multiplies whole
-    tiles, d deep.
-    """
+    """Return the counters of the scores launch: a block loads 32 rows of Q and 32 of K."""
     H, rows, keys = shape.heads, ceil_div(shape.N, TILE), ceil_div(shape.Nk, TILE)
     loads = row_segments(H * shape.N, shape.d) * keys + row_segments(H * shape.Nk, shape.d) * rows
     stores = row_segments(H * shape.N, shape.Nk)
@@ -284,12 +283,11 @@ def output_form(shape: Shape) -> dict[str, int]:
 
 
 def softmax_form(shape: Shape) -> dict[str, int]:
-    """Return the counters of the softmax launch: three loads and one store an element, two exponentials and
-    a division.
+    """Return the counters of the softmax launch.
 
-    The sum's exponential ends in a multiplication that contracts into the addition. The two trees over 128
-    partial results take 127 steps, of 2 loads and a store, in 8 warp requests each; the first one compares,
-    the second one adds.
+    An element costs three loads, one store, two exponentials and a division. The sum's exponential ends in
+    a multiplication that contracts into the addition. The two trees over 128 partial results take 127
+    steps, of 2 loads and a store, in 8 warp requests each; the first one compares, the second one adds.
     """
     rows = shape.heads * shape.N
     elements = rows * shape.Nk
@@ -319,15 +317,12 @@ def _sizes(shape: Shape) -> tuple[int, int, int]:
 
 
 def _row_phases(rows: int, width: int) -> list[tuple[int, int]]:
-    """List (elements past a sector boundary at which a row starts, number of such rows), for contiguous
-    rows.
-    """
+    """List (elements past a sector boundary at which a row starts, number of such rows)."""
     return [(i * width % 8, -(-(rows - i) // 8)) for i in range(min(rows, 8))]
 
 
 def _product(blocks: int, depth: int, loads: Access, stores: Access) -> dict[str, int]:
-    """Return the counters of a tiled product but for its arithmetic: `blocks` tiles, each `depth`
-    multiply-adds deep.
+    """Return the counters of a tiled product but for its arithmetic: `blocks` tiles, `depth` deep.
 
     A step of 32 stores two whole tiles; each multiply-add level loads one word of the right tile and 4
     broadcasts a thread.
