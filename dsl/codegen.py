@@ -518,13 +518,16 @@ class WarpCode:
 
     def _terminator(self, b: int, terminator: ir.Terminator) -> None:
         match terminator:
+            case ir.Bra(if_true=yes, if_false=no) if yes == no:
+                self._copy_phis(b, yes, None)
+                self._go(b, yes)
             case ir.Jmp(target=target):
                 self._copy_phis(b, target, None)
                 self._go(b, target)
-            case ir.Bra(cond=cond, if_true=yes, if_false=no) if yes != no and not self.shapes.of(cond).uniform:
-                self._divide(b, cond, yes, no)
-            case ir.Bra(cond=cond, if_true=yes, if_false=no):
+            case ir.Bra(cond=cond, if_true=yes, if_false=no) if self.shapes.of(cond).uniform:
                 self._branch(b, cond, yes, no)
+            case ir.Bra(cond=cond, if_true=yes, if_false=no):
+                self._divide(b, cond, yes, no)
             case ir.Bar(target=target):
                 self._barrier(b, target)
             case ir.Ret():
