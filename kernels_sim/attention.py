@@ -199,23 +199,6 @@ def _linear(phase: int, count: int, threads: int) -> Access:
     return Access(count, requests, sectors)
 
 
-def row_per_thread(first_row: int, rows: int, d: int) -> Access:
-    """Count an access in which thread t of a block walks row first_row + t, of d elements.
-
-    Lanes lie d elements apart: with d of 8 or more each one touches a sector of its own.
-    """
-    warps = [(first_row + w, min(WARP, rows - w)) for w in range(0, rows, WARP)]
-    if d >= PER_SECTOR:
-        return Access(rows * d, len(warps) * d, rows * d)
-    sectors = sum(_strided((d * row + k) % PER_SECTOR, n, d) for row, n in warps for k in range(d))
-    return Access(rows * d, len(warps) * d, sectors)
-
-
-@lru_cache(maxsize=4096)
-def _strided(phase: int, lanes: int, stride: int) -> int:
-    return len({(phase + lane * stride) // PER_SECTOR for lane in range(lanes)})
-
-
 def row_segments(rows: int, width: int) -> Access:
     """Count one access to each element of a matrix (rows, width), 32 neighbours of a row a request."""
     return Access(rows * width, rows * ceil_div(width, WARP), matrix_sectors(rows, width))

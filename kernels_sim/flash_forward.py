@@ -11,11 +11,13 @@ What to look at in the report:
 - Global loads: Q is asked for once and K, V once a block, so N d (2 + 2 ceil(N/Br)) + N elements pass L1.
   DRAM reads only 3 N d of them: the blocks walk the same tiles side by side and find them in L2. Double Br,
   and the load sectors halve.
-- Sectors per request: the tiles come in coalesced (4), Q and O do not (32): a thread walks its own row. It
-  costs little, as Q and O are touched once.
-- Shared memory: no bank conflicts. A tile is stored 32 neighbours at a time, and every load is a broadcast
-  (all rows of a warp want the same key), one wavefront each; but each FFMA needs one, so the kernel is
-  bound by shared loads, not by FLOPs.
+- Sectors per request: 4, all is coalesced. A thread's row of Q or O is d words apart from its neighbour's, so
+  Q comes in and O goes out through the K tile, Bc rows at a time, 32 neighbours a request.
+- Shared memory: every load of a product is a broadcast (all rows of a warp want the same key), one wavefront;
+  but each FFMA needs one, so the kernel is bound by shared loads, not by FLOPs.
+- Bank conflicts: where a thread takes its row of Q out of the tile, or puts its row of O in, the lanes are d
+  words apart: gcd(d, 32) wavefronts a request, 32 at d = 64. That is under 1 % of all wavefronts at N = 4096,
+  and more when there are few keys. Rows of d + 1 words would have none.
 - Occupancy: q, the accumulator and the scores take 2 d + STRIP registers a thread before any address, so the
   register file is the limiter at d = 64 (240 registers, 4 blocks of 64 threads an SM); large tiles of
   8 Bc d bytes make it shared memory.
@@ -47,12 +49,11 @@ from kernels_sim.attention import (
     dram,
     linear,
     reference,
-    row_per_thread,
     shape_of,
     tiles_skipped,
     tiles_visited,
 )
-from kernels_sim.formulas import ceil_div
+from kernels_sim.formulas import ceil_div, shared
 from kernels_sim.problem import Data, KernelSpec, Problem, Step
 
 float32 = np.float32
@@ -85,12 +86,11 @@ REGISTERS_SOURCE = "ptxas 13.0.88, sm_90, of bench/flash_forward.cu: the same lo
 
 @cache
 def make_kernel(d: int, Br: int, Bc: int, causal: bool) -> Any:
-    """Return flash_forward(Q, K, V, O, L, scale, q_start) for a head dimension, a tile shape and causal or
-    not.
+    """Return flash_forward(Q, K, V, O, L, scale, q_start) for a head dimension, a tile and causal or not.
 
-    Q, O: (heads, N, d); K, V: (heads, Nk * d), so that a tile of Bc rows is one contiguous run; L: (heads,
-    N); all float32. Grid (ceil(N / Br), heads, batch), block Br. Tiles over 48 KB use dynamic shared
-    memory: `shared_bytes` says how much.
+    Q, O: (heads, N * d); K, V: (heads, Nk * d); L: (heads, N); all float32. Rows lie one after another, so
+    that a tile of rows is one contiguous run. Grid (ceil(N / Br), heads, batch), block Br. Tiles over 48 KB
+    use dynamic shared memory: `shared_bytes` says how much.
     """
     tile = Bc * d
     dynamic = shared_bytes(d, Bc) > 0
@@ -111,7 +111,7 @@ def make_kernel(d: int, Br: int, Bc: int, causal: bool) -> Any:
         thread = cuda.threadIdx.x
         first_row = cuda.blockIdx.x * Br
         row = first_row + thread
-        n_rows = Q.shape[1]
+        n_rows = L.shape[1]
         n_keys = K.shape[1] // d
         row_sees = n_keys
         all_see = n_keys
@@ -123,10 +123,17 @@ def make_kernel(d: int, Br: int, Bc: int, causal: bool) -> Any:
             some_see = min(n_keys, q_start + last_row + 1)
 
         # The scale goes into q: d multiplications a row instead of one a score.
-        if row < n_rows:
-            for k in range(d):
-                q[k] = Q[head, row, k] * scale
-                acc[k] = ZERO
+        for r0 in range(0, Br, Bc):
+            start = (first_row + r0) * d
+            end = min(min(Bc, Br - r0), n_rows - first_row - r0) * d
+            for e in range(thread, end, Br):
+                Ks[e] = Q[head, start + e]
+            cuda.syncthreads()
+            if r0 <= thread and thread < r0 + Bc and row < n_rows:
+                for k in range(d):
+                    q[k] = Ks[(thread - r0) * d + k] * scale
+                    acc[k] = ZERO
+            cuda.syncthreads()
         m = NEG_INF
         denominator = ZERO
 
@@ -183,12 +190,20 @@ def make_kernel(d: int, Br: int, Bc: int, causal: bool) -> Any:
                             acc[k] = a
             cuda.syncthreads()
 
+        # No visible key: m = -inf, denominator = 0 and acc = 0 give L = -inf and O = 0.
+        divisor = ONE if denominator == ZERO else denominator
         if row < n_rows:
-            # No visible key: m = -inf, denominator = 0 and acc = 0 give L = -inf and O = 0.
-            divisor = ONE if denominator == ZERO else denominator
-            for k in range(d):
-                O[head, row, k] = acc[k] / divisor
             L[head, row] = m + math.log(divisor)
+        for r0 in range(0, Br, Bc):
+            if r0 <= thread and thread < r0 + Bc and row < n_rows:
+                for k in range(d):
+                    Ks[(thread - r0) * d + k] = acc[k] / divisor
+            cuda.syncthreads()
+            start = (first_row + r0) * d
+            end = min(min(Bc, Br - r0), n_rows - first_row - r0) * d
+            for e in range(thread, end, Br):
+                O[head, start + e] = Ks[e]
+            cuda.syncthreads()
 
     return flash_forward
 
@@ -237,8 +252,8 @@ def build(options: Options, data: Data) -> Problem:
     shape = shape_of(options)
     check_tile(options.Br, options.Bc, options.d)
     H, N, Nk, d = shape.heads, shape.N, shape.Nk, shape.d
-    Q, K, V = data.normal(H, N, d), data.normal(H, Nk * d), data.normal(H, Nk * d)
-    O, L = data.filled(np.nan, H, N, d), data.filled(np.nan, H, N)
+    Q, K, V = data.normal(H, N * d), data.normal(H, Nk * d), data.normal(H, Nk * d)
+    O, L = data.filled(np.nan, H, N * d), data.filled(np.nan, H, N)
     registers = REGISTERS.get((d, shape.causal)) if options.Br <= 256 else None
     step = Step(
         kernel=make_kernel(d, options.Br, options.Bc, shape.causal),
@@ -252,10 +267,12 @@ def build(options: Options, data: Data) -> Problem:
     )
 
     def expected() -> dict[str, np.ndarray]:
-        o, lse = reference(Q, K.reshape(H, Nk, d), V.reshape(H, Nk, d), shape)
+        o, lse = reference(Q.reshape(H, N, d), K.reshape(H, Nk, d), V.reshape(H, Nk, d), shape)
         return {"O": o, "L": lse}
 
-    return Problem("flash_forward", (step,), {"O": O, "L": L}, None if data.virtual else expected)
+    if data.virtual:
+        return Problem("flash_forward", (step,), {"O": O, "L": L})
+    return Problem("flash_forward", (step,), {"O": O.reshape(H, N, d), "L": L}, expected)
 
 
 def statistics(shape: Shape, Br: int, Bc: int) -> dict[str, int]:
@@ -271,25 +288,51 @@ def closed_form(shape: Shape, Br: int, Bc: int) -> dict[str, int]:
     (cold caches) and leaves its output dirty; other shapes have no hierarchy.dram_read_bytes and
     hierarchy.dirty_bytes here.
     """
-    stores = _stores(shape, Br)
-    forms = _loads(shape, Br, Bc).paths("global_load") | stores.paths("global_store")
-    forms |= _shared(shape, Br, Bc) | _arithmetic(shape, Br)
-    forms["barriers"] = 2 * shape.heads * int(tiles_visited(shape, Br, Bc).sum()) * ceil_div(Br, 32)
+    q_or_o = _staged(shape, Br, Bc)
+    stores = q_or_o + _lse(shape, Br)
+    forms = (q_or_o + _tiles(shape, Br, Bc)).paths("global_load") | stores.paths("global_store")
+    forms |= _shared(shape, Br, Bc, q_or_o) | _arithmetic(shape, Br)
+    visited = tiles_visited(shape, Br, Bc)
+    barriers = 4 * ceil_div(Br, Bc) * len(visited) + 2 * int(visited.sum())
+    forms["barriers"] = shape.heads * barriers * ceil_div(Br, 32)
     forms["hierarchy.l2_write"] = stores.sectors
     return forms | _dram(shape, Br, Bc)
 
 
-def _blocks(shape: Shape, Br: int) -> list[tuple[int, int]]:
-    """List (row number over all heads, rows) of each block of each head."""
-    rows = block_rows(shape, Br)
-    return [(h * shape.N + i * Br, int(n)) for h in range(shape.heads) for i, n in enumerate(rows)]
+def _passes(shape: Shape, Br: int, rows: int) -> list[tuple[int, int, int]]:
+    """List (first row in its block, rows, first row over all heads) of the passes over all blocks' rows."""
+    return [
+        (r0, int(min(rows, n - r0)), h * shape.N + i * Br + r0)
+        for h in range(shape.heads)
+        for i, n in enumerate(block_rows(shape, Br))
+        for r0 in range(0, int(n), rows)
+    ]
 
 
-def _loads(shape: Shape, Br: int, Bc: int) -> Access:
-    """Count the global loads: a block's rows of Q, and of K and V the rows below Nk of each tile it visits.
+def _staged(shape: Shape, Br: int, Bc: int) -> Access:
+    """Count the global accesses of Q, or of O: each block's rows once, contiguous, Bc rows a pass."""
+    passes = _passes(shape, Br, Bc)
+    return sum((linear(row * shape.d, n * shape.d, Br) for _, n, row in passes), Access())
+
+
+def _own_rows(shape: Shape, Br: int, Bc: int) -> tuple[int, int]:
+    """Count requests and wavefronts of threads that take rows of Q out of the tile, or put rows of O in.
+
+    Lanes are d words apart: 32 / gcd(d, 32) of them lie in different banks.
     """
-    total = sum((row_per_thread(row, n, shape.d) for row, n in _blocks(shape, Br)), Access())
-    visited = tiles_visited(shape, Br, Bc)
+    apart = 32 // math.gcd(shape.d, 32)
+    requests = wavefronts = 0
+    for r0, n, _ in _passes(shape, Br, Bc):
+        for warp in range(r0 // 32 * 32, r0 + n, 32):
+            lanes = min(warp + 32, r0 + n) - max(warp, r0)
+            requests += shape.d
+            wavefronts += shape.d * ceil_div(lanes, apart)
+    return requests, wavefronts
+
+
+def _tiles(shape: Shape, Br: int, Bc: int) -> Access:
+    """Count the global loads of K and V: of each tile that a block visits the rows below Nk."""
+    total, visited = Access(), tiles_visited(shape, Br, Bc)
     for head in range(shape.heads):
         for t in range(int(visited.max())):
             keys = min(Bc, shape.Nk - t * Bc)
@@ -298,11 +341,9 @@ def _loads(shape: Shape, Br: int, Bc: int) -> Access:
     return total
 
 
-def _stores(shape: Shape, Br: int) -> Access:
-    """Count the global stores: O by rows, L by one element a thread."""
-    blocks = _blocks(shape, Br)
-    O = sum((row_per_thread(row, n, shape.d) for row, n in blocks), Access())
-    return sum((linear(row, n, Br) for row, n in blocks), O)
+def _lse(shape: Shape, Br: int) -> Access:
+    """Count the global stores of L: one element a thread."""
+    return sum((linear(row, n, Br) for _, n, row in _passes(shape, Br, Br)), Access())
 
 
 def _strips(shape: Shape, Br: int) -> tuple[int, int]:
@@ -312,16 +353,27 @@ def _strips(shape: Shape, Br: int) -> tuple[int, int]:
     return shape.heads * int((strips * rows).sum()), shape.heads * int((strips * ceil_div(rows, 32)).sum())
 
 
-def _shared(shape: Shape, Br: int, Bc: int) -> dict[str, int]:
-    """Count shared memory: whole tiles stored (zeros beyond Nk), and a strip's keys and values as
-    broadcasts.
+def _shared(shape: Shape, Br: int, Bc: int, q_or_o: Access) -> dict[str, int]:
+    """Count shared memory: whole tiles stored (zeros beyond Nk), keys and values loaded as broadcasts.
+
+    Q and O pass through once each: on one side as in global memory, 32 neighbours a request, on the other by
+    rows.
     """
     tiles = shape.heads * int(tiles_visited(shape, Br, Bc).sum())
     stored = linear(0, Bc * shape.d, Br) * (2 * tiles)
     threads, warps = _strips(shape, Br)
     each = 2 * STRIP * shape.d
     loaded = Access(threads * each, warps * each)
-    return stored.shared_paths("shared_store") | loaded.shared_paths("shared_load")
+    requests, wavefronts = _own_rows(shape, Br, Bc)
+    forms = {}
+    for space, count in (("shared_store", stored + q_or_o), ("shared_load", loaded + q_or_o)):
+        forms |= shared(
+            space,
+            lanes=count.lanes + q_or_o.lanes,
+            requests=count.requests + requests,
+            wavefronts=count.requests + wavefronts,
+        )
+    return forms
 
 
 def _arithmetic(shape: Shape, Br: int) -> dict[str, int]:

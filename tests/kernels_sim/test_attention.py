@@ -152,19 +152,6 @@ def test_half_warps_of_16_threads_make_twice_the_requests():
     assert attention.linear(0, 64, 16) == Access(64, 4, 8)
 
 
-def test_rows_of_8_elements_or_more_touch_a_sector_a_lane():
-    assert attention.row_per_thread(0, 40, 8) == Access(320, 16, 320)
-
-
-def test_rows_of_2_elements_share_sectors_between_4_lanes():
-    assert attention.row_per_thread(0, 32, 2) == Access(64, 2, 16)
-
-
-def test_rows_of_3_elements_share_them_unevenly():
-    # Lanes 0..3 at elements 0, 3, 6, 9: sectors 0, 0, 0, 1; then 1, 4, 7, 10 and 2, 5, 8, 11.
-    assert attention.row_per_thread(0, 4, 3) == Access(12, 3, 6)
-
-
 def test_row_segments_count_a_matrix_row_by_row():
     assert attention.row_segments(2, 40) == Access(80, 4, 10)
     assert attention.row_segments(3, 4) == Access(12, 3, 3)

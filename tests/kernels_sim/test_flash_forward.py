@@ -52,7 +52,7 @@ def solve(device, engine="auto", prepare=None, counts_only=False, **options):
     problem = build(Options(**options), Data(seed=7, virtual=counts_only))
     if prepare:
         Q, K, V = problem.steps[0].args[:3]
-        prepare(Q, K.reshape(len(Q), -1, Q.shape[2]), V.reshape(len(Q), -1, Q.shape[2]))
+        prepare(*(x.reshape(len(x), -1, options["d"]) for x in (Q, K, V)))
     launch = run_problem(problem, device, engine=engine, counts_only=counts_only)[0]
     return launch, problem.outputs["O"], problem.outputs["L"]
 
@@ -89,18 +89,33 @@ def test_dram_reads_q_k_v_once_and_keeps_o_and_l_dirty():
     assert form["hierarchy.dram_write_bytes"] == 0
 
 
-def test_tiles_come_in_with_4_sectors_a_request_and_q_with_32():
+def test_all_comes_in_and_goes_out_with_4_sectors_a_request():
     form = closed_form(MAIN, 64, 64)
-    tile_requests, q_requests = 64 * 64 * 2 * 128, 128 * 64
-    assert form["global_load.requests"] == tile_requests + q_requests
-    assert form["global_load.sectors"] == 4 * tile_requests + 32 * q_requests
+    assert form["global_load.requests"] == 64 * 64 * 2 * 128 + 4096 * 64 // 32
+    assert form["global_store.requests"] == 4096 * 64 // 32 + 4096 // 32
+    for space in ("global_load", "global_store"):
+        assert form[f"{space}.sectors"] == 4 * form[f"{space}.requests"]
 
 
 def test_each_ffma_of_the_products_has_one_broadcast_load():
     form = closed_form(MAIN, 64, 64)
-    products = 2 * 4096 * 4096 * 64
-    assert form["shared_load.lanes"] == products
-    assert form["shared_load.wavefronts"] == form["shared_load.requests"] == products // 32
+    products, rows = 2 * 4096 * 4096 * 64, 4096 * 64
+    assert form["shared_load.lanes"] == products + 2 * rows
+    assert form["shared_load.requests"] == (products + 2 * rows) // 32
+
+
+@pytest.mark.parametrize(("d", "degree"), [(64, 32), (48, 16), (80, 16), (5, 1)])
+def test_a_row_of_d_words_a_lane_conflicts_gcd_of_d_and_32_times(d, degree):
+    form = closed_form(Shape(64, 64, d), 64, 64)
+    for space in ("shared_load", "shared_store"):
+        conflicts = form[f"{space}.wavefronts"] - form[f"{space}.ideal_wavefronts"]
+        assert conflicts == 2 * d * (degree - 1)
+
+
+def test_two_passes_of_32_rows_move_what_one_of_64_moves():
+    one, two = closed_form(Shape(64, 64, 16), 64, 64), closed_form(Shape(64, 64, 16), 64, 32)
+    assert one["global_load.lanes"] == two["global_load.lanes"]
+    assert two["barriers"] - one["barriers"] == 2 * (4 + 2)
 
 
 def test_a_strip_costs_what_its_lines_say():
@@ -120,13 +135,13 @@ def test_rows_beyond_n_do_no_arithmetic_and_store_nothing():
 
 def test_whole_tiles_are_stored_in_shared_memory_but_only_keys_that_exist_are_loaded():
     form = closed_form(Shape(16, 10, 4), 16, 64)
-    assert form["shared_store.lanes"] == 2 * 64 * 4
+    assert form["shared_store.lanes"] == 2 * 64 * 4 + 2 * 16 * 4
     assert form["global_load.lanes"] == 16 * 4 + 2 * 10 * 4
 
 
 def test_a_block_that_sees_no_key_loads_q_alone():
     form = closed_form(Shape(16, 16, 4, causal=True, q_start=-16), 16, 16)
-    assert (form["global_load.lanes"], form["shared_store.lanes"], form["barriers"]) == (64, 0, 0)
+    assert (form["global_load.lanes"], form["shared_store.lanes"], form["barriers"]) == (64, 128, 4)
 
 
 @pytest.mark.parametrize("options", SMALL, ids=str)
