@@ -11,7 +11,7 @@ import ast
 import linecache
 from dataclasses import dataclass
 from functools import lru_cache
-from types import FunctionType
+from types import CodeType, FunctionType
 
 from dsl.webs import Webs, split
 from gpusim.errors import UnsupportedFeature
@@ -26,11 +26,22 @@ class Source:
     webs: Webs
 
 
+_SOURCES: dict[tuple[CodeType, str], Source] = {}
+"""What was found once stays, as the file may be edited meanwhile; equal code in two files is two."""
+
+
 def find(func: FunctionType) -> Source:
     """Return the source of a Python function.
 
     Raise UnsupportedFeature where there is none or it is no plain `def`.
     """
+    key = (func.__code__, func.__code__.co_filename)
+    if key not in _SOURCES:
+        _SOURCES[key] = _read(func)
+    return _SOURCES[key]
+
+
+def _read(func: FunctionType) -> Source:
     code = func.__code__
     linecache.checkcache(code.co_filename)
     text = "".join(linecache.getlines(code.co_filename, func.__globals__))

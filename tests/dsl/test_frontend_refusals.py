@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import re
+from pathlib import Path
 from typing import Any
 
 import numba.cuda
@@ -16,7 +18,7 @@ from dsl.cuda import DeviceName
 from dsl.frontend import compile_function
 from dsl.types import ArgType
 from gpusim.errors import UnsupportedFeature, UserError
-from tests.dsl.frontend_support import agree, compiled
+from tests.dsl.frontend_support import agree, compiled, interpret
 
 A1, A2 = ArgType("f32", 1), ArgType("f32", 2)
 
@@ -391,3 +393,23 @@ def with_signature(o):
 
 def test_jit_takes_options_signatures_and_device_functions() -> None:
     assert list(agree(with_signature, 1, 4, np.zeros(4, np.float32))[0]) == [0, 2, 4, 6]
+
+
+def test_a_file_edited_after_its_import_still_gives_the_kernel_that_was_imported(tmp_path: Path) -> None:
+    path = tmp_path / "edited.py"
+    path.write_text("from dsl import cuda\n\n@cuda.jit\ndef k(o):\n    o[0] = 3\n")
+    spec = importlib.util.spec_from_file_location("edited", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    path.write_text("# one line more\n" + path.read_text().replace("3", "4"))
+    assert interpret(module.k, 1, 1, np.zeros(1, np.float32))[0][0] == 3
+
+
+def test_a_plain_function_whose_file_has_changed_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "moved.py"
+    path.write_text("def k(o):\n    o[0] = 3\n")
+    scope: dict[str, Any] = {}
+    exec(compile("\n" + path.read_text(), str(path), "exec"), scope)
+    with pytest.raises(UnsupportedFeature, match="has the file changed since it was imported"):
+        compile_function(scope["k"], (A1,))
