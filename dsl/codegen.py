@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from dsl import codegen_memory, ir
 from dsl.codegen_alu import Lane, compare, convert, emit
 from dsl.intervals import Intervals
-from dsl.layout import DONE, FAILED, Ctx, Error, Frame
+from dsl.layout import DONE, FAILED, SPLIT, Ctx, Error, Frame
 from dsl.llvm import LANES, TYPES, Text, constant, lanes_constant, vector
 from dsl.runtime_ll import driver, trace_functions
 from dsl.shapes import Shapes
@@ -68,7 +68,8 @@ class WarpCode:
         threads = self.options.block[0] * self.options.block[1] * self.options.block[2]
         self.threads, self.n_warps = threads, -(-threads // LANES)
         self.local_frame_bytes = -(-fn.local_bytes // 4) * 4
-        self.targets = sorted({b.terminator.target for b in fn.blocks if isinstance(b.terminator, ir.Bar)})
+        self.bars = {b: block.terminator.target for b, block in enumerate(fn.blocks) if isinstance(block.terminator, ir.Bar)}
+        self.targets = sorted(set(self.bars.values()))
         self.masked = bool(self.shapes.divergent) or threads % LANES != 0
         self._joins = {self.ssa.ipdom.get(b, -1) for b in self.shapes.divergent}
         self._plan_frame()
@@ -178,12 +179,12 @@ class WarpCode:
         t.put(f"br label %{'dispatch' if self.targets else 'start'}")
         if self.targets:
             t.label("dispatch")
-            cases = " ".join(f"i32 {k + 1}, label %resume{k}" for k in self.targets)
+            cases = " ".join(f"i32 {bar + 1}, label %resume{bar}" for bar in self.bars)
             t.put(f"switch i32 %resume, label %start [ {cases} ]")
         t.label("start")
         self._enter(0)
-        for target in self.targets:
-            t.label(f"resume{target}")
+        for bar, target in self.bars.items():
+            t.label(f"resume{bar}")
             self._move_saved(target, save=False)
             self._enter(target)
         self._emit_full()
@@ -404,7 +405,7 @@ class WarpCode:
 
     def _count_step(self) -> None:
         t = self.text
-        place = t.field("%ctx", Ctx.STEPS)
+        place = t.field("%frame", Frame.STEPS)
         left = t.do(f"sub i64 {t.do(f'load i64, ptr {place}')}, 1")
         t.put(f"store i64 {left}, ptr {place}")
         spun, fine = t.name("spun"), t.name("fine")
@@ -623,15 +624,24 @@ class WarpCode:
             split, fine = t.name("split"), t.name("fine")
             t.put(f"br i1 {t.do(f'icmp eq i32 {live}, {self.bits}')}, label %{fine}, label %{split}, !prof !0")
             t.label(split)
-            t.put(f"store i64 {b}, ptr {t.field('%ctx', Ctx.ERROR_SITE)}")
-            t.put(f"store i64 {t.do(f'zext i32 {self.bits} to i64')}, ptr {t.field('%ctx', Ctx.ERROR_MASK)}")
-            self.fail(Error.BARRIER)
+            self._split_at_barrier(b, live)
             t.label(fine)
         self._copy_phis(b, target, None)
         self._move_saved(target, save=True)
         if self.full:
             self._move_stack(save=True)
-        self._leave(target + 1)
+        self._leave(b + 1)
+
+    def _split_at_barrier(self, b: int, live: str) -> None:
+        """Count the threads that are here and those that are not; the launch stops when the other warps have had their turn."""
+        t = self.text
+        elsewhere = t.do(f"xor i32 {live}, {self.bits}")
+        for word, lanes in ((Ctx.ERROR_EXTENT, self.bits), (Ctx.ERROR_MASK, elsewhere)):
+            count = t.intrinsic("ctpop", "i32", lanes)
+            t.add_to(t.field("%ctx", word), t.do(f"zext i32 {count} to i64"))
+        t.put(f"store i64 {b}, ptr {t.field('%ctx', Ctx.ERROR_SITE)}")
+        t.put(f"store i64 {Error.BARRIER:d}, ptr {t.field('%ctx', Ctx.ERROR)}")
+        self._leave(SPLIT)
 
     def _return(self, b: int) -> None:
         t = self.text

@@ -40,7 +40,8 @@ from gpusim.trace import MAX_SITES
 
 TRACE_RECORDS = 1 << 30
 """Records one wave may have; their pages (8 GiB) are committed only as far as they are written."""
-NO_LIMIT = 1 << 62
+MAX_STEPS = 10_000_000
+"""Passes of one warp through the headers of loops with no known bound (while) before it counts as endless; --max-steps changes it."""
 _ENTRIES = {
     runtime_ll.COALESCE: coalesce_entry,
     runtime_ll.COLLIDE: collide_entry,
@@ -142,7 +143,7 @@ class EngineRun:
 
     def __init__(
         self, compiled: Compiled, grid: messages.Dim3, params: dict[str, int | float], memory: GlobalMemory, shared_bytes: int,
-        max_steps: int | None = None,
+        max_steps: int = MAX_STEPS,
     ) -> None:  # fmt: skip
         self.compiled, self.grid, self.max_steps = compiled, grid, max_steps
         fn, code = compiled.fn, compiled.code
@@ -175,8 +176,8 @@ class EngineRun:
         self.ctx[Ctx.TRACE] = start
         self.ctx[Ctx.TRACE_END] = start + records.nbytes
         self.ctx[Ctx.ENDS] = ends.ctypes.data
-        self.ctx[Ctx.STEPS] = NO_LIMIT if self.max_steps is None else self.max_steps
-        self.ctx[Ctx.ERROR] = 0
+        self.ctx[Ctx.STEPS] = self.max_steps
+        self.ctx[Ctx.ERROR : Ctx.ERROR_EXTENT + 1] = 0
         if self.compiled.run_blocks(self.ctx.ctypes.data, first, count) != 0:
             raise self._error()
         offsets = np.concatenate([[0], (ends - start) // 8])
@@ -194,7 +195,7 @@ class EngineRun:
             case Error.STEPS:
                 loc = self.compiled.ssa.fn.blocks[site].terminator.loc
                 who = f"warp {int(ctx[Ctx.WARP])}"
-                return messages.endless_loop(fn.name, block, who, self.max_steps or 0, loc.file, loc.line)
+                return messages.endless_loop(fn.name, block, who, self.max_steps, loc.file, loc.line)
         return LaunchRefused(
             f"kernel {fn.name}: one wave of blocks makes more than {len(trace_buffer().records)} trace records; launch a smaller grid"
         )
@@ -215,14 +216,14 @@ class EngineRun:
         fn, code = self.compiled.ssa.fn, self.compiled.code
         frames = self._frames.view(np.int64).reshape(code.n_warps, -1)
         live = [int(f[0]).bit_count() if int(f[1]) != -2 else 0 for f in frames]
+        waits = [int(f[1]) for f in frames]
         if kind is Error.BARRIER:
             bar = fn.blocks[site].terminator
-            arrived = int(self.ctx[Ctx.ERROR_MASK]).bit_count()
-            missing = live[int(self.ctx[Ctx.WARP])] - arrived
+            arrived = int(self.ctx[Ctx.ERROR_EXTENT]) + sum(n for n, w in zip(live, waits, strict=True) if w == site + 1)
+            missing = int(self.ctx[Ctx.ERROR_MASK]) + sum(n for n, w in zip(live, waits, strict=True) if w > 0 and w != site + 1)
         else:
-            waits = [int(f[1]) for f in frames]
             first = next(w for w in waits if w > 0)
-            bar = next(b.terminator for b in fn.blocks if isinstance(b.terminator, ir.Bar) and b.terminator.target == first - 1)
+            bar = fn.blocks[first - 1].terminator
             arrived = sum(n for n, w in zip(live, waits, strict=True) if w == first)
             missing = sum(live) - arrived
         return messages.barrier_divergence(fn.name, block, arrived, missing, bar.loc.file, bar.loc.line)

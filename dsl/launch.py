@@ -66,6 +66,7 @@ class DeviceArray:
         self.dtype = np.dtype(dtype)
         self.shape = tuple(int(n) for n in shape)
         self.nbytes = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+        self.memory = device.memory
         self.address = device.memory.alloc(self.nbytes)
         self._view = device.memory.view(self.address, self.shape, self.dtype)
         self.strides, self.ndim, self.size = self._view.strides, self._view.ndim, self._view.size
@@ -215,6 +216,8 @@ def _place_array(
     value: Any, memory: GlobalMemory, owners: dict[int, tuple[int, int]], copies: list[tuple[np.ndarray, np.ndarray]]
 ) -> tuple[int, tuple[int, ...]]:
     if isinstance(value, DeviceArray):
+        if value.memory is not memory:
+            raise LaunchRefused("a device array belongs to another simulated GPU; make it in the session that launches the kernel")
         return value.address, value.strides
     if isinstance(value, VirtualArray):
         if id(value) not in owners:
@@ -273,7 +276,8 @@ def launch(
     """Run one launch and return what it counted; arrays among the arguments are changed in place, as by numba.cuda.
 
     shared_bytes: dynamic shared memory. registers: a thread's (given or recorded); None: the kernel's max_registers, else an estimate.
-    counts_only: no float work and no data, the same counts. progress: called with (blocks done, blocks in all).
+    counts_only: no float work and no data, the same counts. max_steps: passes of a warp through the headers of while loops
+    before it counts as endless (None: dsl.engine.MAX_STEPS). progress: called with (blocks done, blocks in all).
     Raises the UserErrors of a mistaken launch or kernel; arrays are unchanged then.
     """
     if engine not in ENGINES:
@@ -287,6 +291,8 @@ def launch(
     try:
         placed = place_arguments(fn, args, device.memory)
         placed.params.update(_dynamic_extents(fn, shared_bytes))
+        if max_steps is None:
+            from dsl.engine import MAX_STEPS as max_steps
         run = _Run(kernel, fn, arg_types, size, shape, placed, device, shared_bytes, registers, counts_only, max_steps, strict_index)
         result = run.by_engine("compiled" if engine == "auto" else engine, args, progress)
         for host, view in placed.copies:
@@ -320,7 +326,7 @@ class _Run:
     shared_bytes: int
     registers: Registers | None
     counts_only: bool
-    max_steps: int | None
+    max_steps: int
     strict_index: bool
 
     @cached_property
@@ -396,7 +402,8 @@ class _Run:
     def run_oracle(self, args: tuple[Any, ...], progress: Progress | None) -> tuple[Counters, tuple[str, ...]]:
         from dsl import oracle
 
-        run = oracle.run(self.kernel.py_func, self.grid, self.block, args, self.shared_bytes, self.max_steps, self.strict_index)
+        run = oracle.run(self.kernel.py_func, self.grid, self.block, args, self.shared_bytes, self.max_steps, self.strict_index,
+                         register_arrays=self.compiled.register_arrays)
         note = "the Python oracle ran: accesses and requests are counted; arithmetic, L1, L2 and DRAM are not"
         return oracle.as_counters(run), (note,)
 
@@ -405,6 +412,8 @@ class _Run:
         caches = self.device.hierarchy
         caches.begin(self.occupancy.l1_bytes)
         blocks, done = messages.linear_count(self.grid), 0
+        if progress is not None:
+            progress(0, blocks)
         for first, count, sm in self._waves():
             records, offsets = wave(first, count)
             caches.replay(records, offsets, sm, self.device.quantum_records)

@@ -41,7 +41,7 @@ class Ctx(IntEnum):
     BLOCK = 16
     WARP = 17
     STEPS = 18
-    """Steps that loops with no known bound may still take."""
+    """Steps that loops with no known bound may take in each warp."""
     SHARED_BYTES = 19
     BARRIERS = 20
     """Barriers this block has passed."""
@@ -76,11 +76,14 @@ class Frame(IntEnum):
 
     LIVE = 0
     RESUME = 1
-    PENDING = 2
+    STEPS = 2
+    PENDING = 3
 
 
 DONE = 0
 FAILED = -1
+SPLIT = -3
+"""Some lanes of the warp wait at a barrier, others are elsewhere: ERROR_EXTENT counts those, ERROR_MASK these; the other warps still run on to it."""
 TRACE_SLACK_RECORDS = 80
 """Free records a request needs before it is written: 2 marks and at most 64 lines of one warp access."""
 LANES_ALL = np.uint32(0xFFFFFFFF)

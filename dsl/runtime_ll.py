@@ -7,7 +7,7 @@ gpusim/trace.py. What it leaves out: interleaving of warps inside a region (the 
 
 from __future__ import annotations
 
-from dsl.layout import DONE, FAILED, TRACE_SLACK_RECORDS, Ctx, Error, Frame
+from dsl.layout import DONE, FAILED, SPLIT, TRACE_SLACK_RECORDS, Ctx, Error, Frame
 from gpusim.trace import FIRST_SHIFT, KIND_SHIFT, LINE_SHIFT, SITE_SHIFT, Kind
 
 COALESCE, COLLIDE = "gpusim_coalesce", "gpusim_collide"
@@ -151,6 +151,8 @@ entry:
   %frames = load ptr, ptr %framesp
   %endsp = getelementptr i64, ptr %ctx, i64 {Ctx.ENDS:d}
   %ends = load ptr, ptr %endsp
+  %maxp = getelementptr i64, ptr %ctx, i64 {Ctx.STEPS:d}
+  %steps = load i64, ptr %maxp
   br label %blocks
 blocks:
   %i = phi i64 [ 0, %entry ], [ %i1, %block_done ]
@@ -181,6 +183,8 @@ init:
   store i64 %mask, ptr %livep
   %resp = getelementptr i64, ptr %f, i64 {Frame.RESUME:d}
   store i64 0, ptr %resp
+  %stepsp = getelementptr i64, ptr %f, i64 {Frame.STEPS:d}
+  store i64 %steps, ptr %stepsp
   %pendp = getelementptr i64, ptr %f, i64 {Frame.PENDING:d}
   call void @llvm.memset.p0.i64(ptr %pendp, i8 0, i64 {pending_bytes}, i1 false)
   %poisonp = getelementptr i8, ptr %f, i64 {poison[0]}
@@ -213,7 +217,9 @@ warp_run:
 fail:
   ret i64 -1
 warp_ok:
-  %isdone = icmp eq i32 %res, {DONE}
+  %split = icmp eq i32 %res, {SPLIT}
+  %isdone0 = icmp eq i32 %res, {DONE}
+  %isdone = or i1 %isdone0, %split
   %res64 = sext i32 %res to i64
   %newr = select i1 %isdone, i64 -2, i64 %res64
   store i64 %newr, ptr %wrp
@@ -236,6 +242,11 @@ warp_next:
   %w1 = add i64 %w, 1
   br label %warps
 region_end:
+  %errorp = getelementptr i64, ptr %ctx, i64 {Ctx.ERROR:d}
+  %error = load i64, ptr %errorp
+  %bad = icmp ne i64 %error, 0
+  br i1 %bad, label %fail, label %region_ok
+region_ok:
   %isend = icmp eq i64 %waiting, 0
   br i1 %isend, label %block_done, label %barrier
 barrier:

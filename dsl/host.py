@@ -1,0 +1,114 @@
+"""The host side of the kernel language: device arrays, streams and events, under numba.cuda's names.
+
+What it models: arrays that stay on the device between launches, in the current session's memory. What it leaves out: concurrency; every
+call is done when it returns, so streams and events are ordered no-ops, and an event's time is not a time. Checked by no metric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from gpusim.errors import LaunchRefused, UnsupportedFeature
+
+
+def device_array(shape: int | tuple[int, ...], dtype: Any = np.float64, strides: Any = None, order: str = "C", stream: Any = 0) -> Any:
+    """Return an array on the device, not filled; C order only."""
+    from dsl.launch import DeviceArray, session_device
+
+    if order != "C" or strides is not None:
+        raise UnsupportedFeature("cuda.device_array makes C-contiguous arrays; pass order='C' and no strides")
+    return DeviceArray(session_device(), shape if isinstance(shape, tuple) else (shape,), dtype)
+
+
+def device_array_like(ary: Any, stream: Any = 0) -> Any:
+    """Return an array on the device with the shape and dtype of another."""
+    return device_array(tuple(ary.shape), ary.dtype)
+
+
+def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: Any = None) -> Any:
+    """Copy an array to the device (into `to`, if given) and return the device array."""
+    ary = np.asarray(obj)
+    target = to if to is not None else device_array(ary.shape, ary.dtype)
+    if tuple(target.shape) != ary.shape:
+        raise LaunchRefused(f"cuda.to_device: the target has the shape {target.shape}, the array {ary.shape}")
+    target.copy_to_device(ary)
+    return target
+
+
+def pinned_array(shape: int | tuple[int, ...], dtype: Any = np.float64, strides: Any = None, order: str = "C") -> np.ndarray:
+    """Return a numpy array on the host; pinning has no meaning here."""
+    return np.empty(shape, dtype, order=order)  # type: ignore[call-overload, no-any-return]
+
+
+def synchronize() -> None:
+    """Return at once: every launch is done when it returns."""
+
+
+def profile_start() -> None:
+    """Accept the call; which launches are reported is the profiler's choice (--launch-skip, --launch-count)."""
+
+
+def profile_stop() -> None:
+    """Accept the call."""
+
+
+def is_available() -> bool:
+    """Tell that there is a GPU: the simulated one."""
+    return True
+
+
+class Stream:
+    """Be a stream: work on it is done at once and in order."""
+
+    def synchronize(self) -> None:
+        """Return at once."""
+
+    @contextmanager
+    def auto_synchronize(self) -> Iterator[Stream]:
+        """Be a block after which the stream is synchronised."""
+        yield self
+
+
+class Event:
+    """Be an event of a stream. It knows no time: `elapsed_time` refuses, as nothing here is timed."""
+
+    def record(self, stream: Any = 0) -> None:
+        """Record the event."""
+
+    def wait(self, stream: Any = 0) -> None:
+        """Return at once."""
+
+    def query(self) -> bool:
+        """Tell that the event is complete."""
+        return True
+
+    def synchronize(self) -> None:
+        """Return at once."""
+
+    def elapsed_time(self, other: Event) -> float:
+        """Refuse: there is no clock."""
+        raise UnsupportedFeature("the time between events is not simulated; the report has counts, and no time yet")
+
+
+def stream() -> Stream:
+    """Return a stream."""
+    return Stream()
+
+
+def default_stream() -> Stream:
+    """Return the default stream."""
+    return Stream()
+
+
+def event(timing: bool = True) -> Event:
+    """Return an event."""
+    return Event()
+
+
+def event_elapsed_time(start: Event, end: Event) -> float:
+    """Refuse: there is no clock."""
+    return start.elapsed_time(end)
