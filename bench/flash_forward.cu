@@ -29,12 +29,20 @@ flash_forward(const float *__restrict__ Q, const float *__restrict__ K, const fl
     }
     Q += head * n_rows * D, O += head * n_rows * D, K += head * n_keys * D, V += head * n_keys * D, L += head * n_rows;
 
-    if (row < n_rows)
+#pragma unroll 1
+    for (int r0 = 0; r0 < BR; r0 += BC) {
+        const long long start = (first_row + r0) * D;
+        const long long end = min((long long)min(BC, BR - r0), n_rows - first_row - r0) * D;
+        for (int e = thread; e < end; e += BR) Ks[e] = Q[start + e];
+        __syncthreads();
+        if (r0 <= thread && thread < r0 + BC && row < n_rows)
 #pragma unroll
-        for (int k = 0; k < D; ++k) {
-            q[k] = Q[row * D + k] * scale;
-            acc[k] = 0;
-        }
+            for (int k = 0; k < D; ++k) {
+                q[k] = Ks[(thread - r0) * D + k] * scale;
+                acc[k] = 0;
+            }
+        __syncthreads();
+    }
     float m = -CUDART_INF_F, denominator = 0;
 
     for (long long j0 = 0; j0 < some_see; j0 += BC) {
@@ -94,10 +102,17 @@ flash_forward(const float *__restrict__ Q, const float *__restrict__ K, const fl
             }
         __syncthreads();
     }
-    if (row < n_rows) {
-        const float divisor = denominator == 0 ? 1.0f : denominator;
+    const float divisor = denominator == 0 ? 1.0f : denominator;
+    if (row < n_rows) L[row] = m + logf(divisor);
+#pragma unroll 1
+    for (int r0 = 0; r0 < BR; r0 += BC) {
+        if (r0 <= thread && thread < r0 + BC && row < n_rows)
 #pragma unroll
-        for (int k = 0; k < D; ++k) O[row * D + k] = acc[k] / divisor;
-        L[row] = m + logf(divisor);
+            for (int k = 0; k < D; ++k) Ks[(thread - r0) * D + k] = acc[k] / divisor;
+        __syncthreads();
+        const long long start = (first_row + r0) * D;
+        const long long end = min((long long)min(BC, BR - r0), n_rows - first_row - r0) * D;
+        for (int e = thread; e < end; e += BR) O[start + e] = Ks[e];
+        __syncthreads();
     }
 }

@@ -305,3 +305,14 @@ def test_a_tile_that_does_not_fit_names_its_buffers_and_the_largest_that_does():
 def test_tiles_over_48_kb_are_dynamic_shared_memory_and_smaller_ones_are_not():
     assert shared_bytes(96, 64) == 0
     assert shared_bytes(96, 72) == 2 * 4 * 96 * 72
+
+
+def test_the_main_job_has_its_registers_recorded_with_their_source():
+    step = build(Options(), Data(virtual=True)).steps[0]
+    assert step.registers == 231
+    assert "ptxas" in step.registers_source
+
+
+def test_a_head_dimension_that_was_not_recorded_has_no_registers():
+    step = build(Options(d=40), Data(virtual=True)).steps[0]
+    assert (step.registers, step.registers_source) == (None, "")
