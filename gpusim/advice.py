@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpusim.counters import SharedCounts, SpaceCounts
-from gpusim.launch import Launch, counter
+from gpusim.launch import Launch, counter, is_counted
 from gpusim.trace import SECTOR_BYTES
 
 ENOUGH_SECTORS = 1.25
@@ -212,13 +212,6 @@ def failed_check(launch: Launch) -> Advice | None:
                   "tolerance: the counters are "
                   "those of a kernel that computes something else. An infinite error is a NaN or an infinity "
                   "in the output.")
-
-
-def is_counted(launch: Launch, path: str) -> bool:
-    """Return whether a counter was counted at all: the Python oracle counts accesses, no arithmetic and no
-    caches.
-    """
-    return launch.engine != "oracle" or not path.startswith(("arithmetic.", "hierarchy."))
 
 
 def differing(launch: Launch) -> list[str]:

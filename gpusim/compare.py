@@ -11,11 +11,14 @@ from pathlib import Path
 
 from gpusim import launch_json, metrics
 from gpusim.errors import BadOption
-from gpusim.launch import Launch
+from gpusim.launch import NOT_COUNTED, Launch
 from gpusim.metric import Metric, Value, ratio
 from gpusim.report import header
 from gpusim.table import Cell, Table, paragraph, render
 
+LEAST_SURE_LAST = (metrics.EXACT, metrics.MODELLED, metrics.UNAVAILABLE)
+PART_WORDS = {"arithmetic": "arithmetic", "hierarchy": "the traffic of L1, L2 and DRAM"}
+"""What each part of Counters that an engine may not count is called in a sentence."""
 HEADERS = ("Metric", "Unit", "A (baseline)", "B", "B - A", "B/A %", "Source")
 
 
@@ -87,6 +90,10 @@ def notes(a: Launch, b: Launch) -> Iterator[str]:
     if a.quantum_records != b.quantum_records:
         quanta = f"{a.quantum_records} records in A and {b.quantum_records} in B"
         yield f"The replay quantum is {quanta}; hits and DRAM bytes depend on it."
+    for name, launch in (("A", a), ("B", b)):
+        if launch.engine in NOT_COUNTED:
+            parts = " and ".join(PART_WORDS[part] for part in NOT_COUNTED[launch.engine])
+            yield f"{name} ran on the engine {launch.engine}, which does not count {parts}: n/a."
 
 
 def _says_something(metric: Metric, a: Launch, b: Launch) -> bool:
@@ -94,14 +101,14 @@ def _says_something(metric: Metric, a: Launch, b: Launch) -> bool:
 
 
 def _differs(metric: Metric, a: Launch, b: Launch) -> bool:
-    return metrics.value(a, metric.name) != metrics.value(b, metric.name)
+    """Return whether both launches have a value, and not the same one."""
+    return _difference(metrics.value(a, metric.name), metrics.value(b, metric.name)) not in (None, 0)
 
 
 def row(metric: Metric, a: Launch, b: Launch, name: str) -> tuple[Cell, ...]:
     """Return one row: name, unit, A, B, B - A, 100 B / A, and how sure the less sure of the two is."""
     one, two = metrics.value(a, metric.name), metrics.value(b, metric.name)
-    kinds = {metrics.kind(launch, metric) for launch in (a, b)}
-    sure = metrics.MODELLED if metrics.MODELLED in kinds else metrics.kind(a, metric)
+    sure = max((metrics.kind(launch, metric) for launch in (a, b)), key=LEAST_SURE_LAST.index)
     return (name, metric.unit, one, two, _difference(one, two), _percent(one, two), sure)
 
 

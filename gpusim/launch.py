@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from gpusim.arch import Arch
     from gpusim.occupancy import Occupancy
 
+NOT_COUNTED: dict[str, tuple[str, ...]] = {"oracle": ("arithmetic", "hierarchy")}
+"""The parts of Counters that an engine leaves at 0 as it does not count them; n/a everywhere, never 0."""
+
 
 @dataclass(frozen=True)
 class Registers:
@@ -66,6 +69,11 @@ class Launch:
         from gpusim.metrics import value
 
         return value(self, metric)
+
+
+def is_counted(launch: Launch, path: str) -> bool:
+    """Return whether the engine of a launch counted a part of Counters ("hierarchy") or a path into it."""
+    return path.partition(".")[0] not in NOT_COUNTED.get(launch.engine, ())
 
 
 def counter(counters: Counters, path: str) -> int:

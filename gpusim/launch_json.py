@@ -3,7 +3,8 @@
 One object: {"format": "gpusim-launches", "version": 1, "launches": [...]}. A launch holds its shape, the GPU
 with all its values and their fingerprint, the counters, and every metric with value, unit and kind. Reading
 rebuilds Launch values; metrics are then computed again from the counters, so the "metrics" part is for other
-readers. NaN and infinities are the strings "nan", "inf", "-inf": JSON has no such numbers.
+readers. Counters that the engine of a launch did not count are null. NaN and infinities are the strings
+"nan", "inf", "-inf": JSON has no such numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import Any
 from gpusim.arch import ARCHES, Arch
 from gpusim.counters import Counters
 from gpusim.errors import BadOption
-from gpusim.launch import Check, Launch, Registers
+from gpusim.launch import NOT_COUNTED, Check, Launch, Registers
+from gpusim.metric import evaluate
 from gpusim.metrics import METRICS, kind
 from gpusim.occupancy import Occupancy
 
@@ -43,7 +45,7 @@ def to_dict(launch: Launch) -> dict[str, Any]:
         "registers": asdict(launch.registers),
         "shared_buffers": [list(buffer) for buffer in launch.shared_buffers],
         "occupancy": asdict(launch.occupancy),
-        "counters": asdict(launch.counters),
+        "counters": asdict(launch.counters) | dict.fromkeys(NOT_COUNTED.get(launch.engine, ())),
         "closed_form": dict(launch.closed_form),
         "checks": [asdict(check) for check in launch.checks],
         "notes": list(launch.notes),
@@ -55,7 +57,7 @@ def to_dict(launch: Launch) -> dict[str, Any]:
 
 def _metrics(launch: Launch) -> dict[str, Any]:
     return {
-        m.name: {"value": m.formula(launch) if m.formula else None, "unit": m.unit, "kind": kind(launch, m)}
+        m.name: {"value": evaluate(m, launch), "unit": m.unit, "kind": kind(launch, m)}
         for m in METRICS
     }
 
@@ -103,7 +105,8 @@ def from_dict(item: dict[str, Any]) -> Launch:
         **{name: item[name] for name in PLAIN}, grid=_triple(item["grid"]), block=_triple(item["block"]),
         arch=_arch(item["arch"]), registers=Registers(**item["registers"]),
         shared_buffers=tuple((str(name), int(size)) for name, size in item["shared_buffers"]),
-        occupancy=_occupancy(item["occupancy"]), counters=_counters(item["counters"]),
+        occupancy=_occupancy(item["occupancy"]),
+        counters=_counters(item["counters"], NOT_COUNTED.get(item["engine"], ())),
         closed_form={str(path): int(expected) for path, expected in item["closed_form"].items()},
         checks=tuple(Check(c["output"], float(c["error"]), float(c["tolerance"])) for c in item["checks"]),
         notes=tuple(item["notes"]), options=dict(item["options"]))
@@ -129,12 +132,17 @@ def _occupancy(item: dict[str, Any]) -> Occupancy:
     return Occupancy(**{**item, "limiters": tuple(item["limiters"])})
 
 
-def _counters(item: dict[str, Any]) -> Counters:
-    """Return the counters; every field must be there, as one that is missing is not 0."""
+def _counters(item: dict[str, Any], not_counted: Sequence[str]) -> Counters:
+    """Return the counters; every field must be there, as one that is missing is not 0.
+
+    Only the parts `not_counted` may be null.
+    """
     made = Counters.zero()
     for f in fields(Counters):
         part: Any = getattr(made, f.name)
         given = item[f.name]
+        if given is None and f.name in not_counted:
+            continue
         if isinstance(part, int):
             setattr(made, f.name, int(given))
         else:

@@ -8,10 +8,11 @@ that this simulator cannot answer: n/a, never 0.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from gpusim.counters import SharedCounts, SpaceCounts
-from gpusim.launch import Launch
+from gpusim.launch import NOT_COUNTED, Launch
 
 Value = int | float | None
 Formula = Callable[[Launch], Value]
@@ -55,6 +56,49 @@ class Metric:
     advice: str = ""
     aliases: tuple[str, ...] = ()
     from_registers: bool = False
+
+
+class NotCounted(Exception):
+    """A formula reads a counter that the engine of the launch did not count."""
+
+
+class _Absent:
+    """Stand for a part of the counters that was not counted: reading any field of it raises NotCounted."""
+
+    def __getattr__(self, name: str) -> int:
+        raise NotCounted(name)
+
+
+def evaluate(metric: Metric, launch: Launch) -> Value:
+    """Return the value of a metric in its base unit.
+
+    None (n/a) where it has no formula or no value for this launch, and where its formula reads a counter that
+    the engine did not count (NOT_COUNTED of gpusim/launch.py), which holds 0.
+    """
+    try:
+        return metric.formula(_as_counted(launch)) if metric.formula else None
+    except NotCounted:
+        return None
+
+
+def answers(metric: Metric, launch: Launch) -> bool:
+    """Return whether a metric has a formula, and the engine of the launch counted all that it reads."""
+    if metric.formula is None:
+        return False
+    try:
+        metric.formula(_as_counted(launch))
+    except NotCounted:
+        return False
+    return True
+
+
+def _as_counted(launch: Launch) -> Launch:
+    """Return the launch with what its engine did not count out of reach."""
+    missing = NOT_COUNTED.get(launch.engine)
+    if missing is None:
+        return launch
+    absent: dict[str, Any] = {name: _Absent() for name in missing}
+    return replace(launch, counters=replace(launch.counters, **absent))
 
 
 def ratio(part: float, whole: float, scale: float = 1.0) -> float | None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from gpusim import compute_metrics, l2_metrics, launch_metrics, memory_metrics
 from gpusim.errors import UnknownName
 from gpusim.launch import Launch
-from gpusim.metric import EXACT, MODELLED, SECTIONS, UNAVAILABLE, Metric, Value
+from gpusim.metric import EXACT, MODELLED, SECTIONS, UNAVAILABLE, Metric, Value, answers, evaluate
 
 __all__ = [
     "EXACT",
@@ -89,18 +89,19 @@ def in_section(name: str) -> tuple[Metric, ...]:
 
 def value(launch: Launch, name: str) -> Value:
     """Return the value of a metric for a launch, in its base unit; None is n/a. Raises UnknownName."""
-    formula = find(name).formula
-    return None if formula is None else formula(launch)
+    return evaluate(find(name), launch)
 
 
 def values(launch: Launch, metrics: Iterable[Metric] = METRICS) -> dict[str, Value]:
     """Return name -> value of many metrics, in their order."""
-    return {m.name: m.formula(launch) if m.formula else None for m in metrics}
+    return {m.name: evaluate(m, launch) for m in metrics}
 
 
 def kind(launch: Launch, metric: Metric) -> str:
-    """Return how sure a value is: "exact", "modelled" or "n/a". What follows from an estimated register
-    count is modelled."""
+    """Return how sure a value is: "exact", "modelled" or "n/a" (what the engine of the launch does not count
+    too). What follows from an estimated register count is modelled."""
+    if not answers(metric, launch):
+        return UNAVAILABLE
     if metric.from_registers and launch.registers.source == "estimated":
         return MODELLED
     return metric.kind

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gpusim.errors import BadOption
 from gpusim.launch import Launch
-from gpusim.metric import Metric, Value
+from gpusim.metric import Metric, Value, evaluate
 from gpusim.metrics import METRICS
 
 IDENTITY = (
@@ -44,7 +44,7 @@ def raw_csv(launches: Sequence[Launch], metrics: Sequence[Metric] = METRICS) -> 
     writer.writerow([*IDENTITY, *(m.name for m in metrics)])
     writer.writerow([*([""] * len(IDENTITY)), *(m.unit for m in metrics)])
     for number, launch in enumerate(launches):
-        values = (m.formula(launch) if m.formula else None for m in metrics)
+        values = (evaluate(m, launch) for m in metrics)
         writer.writerow([*_identity(number, launch), *map(_text, values)])
     return out.getvalue()
 

@@ -10,18 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gpusim import metrics
-from gpusim.advice import LIMITER_WORDS, Advice, advise, is_counted
+from gpusim.advice import LIMITER_WORDS, Advice, advise
 from gpusim.counters import Arithmetic, Counters, Hierarchy, SharedCounts, SpaceCounts
 from gpusim.errors import UnknownName
-from gpusim.launch import Launch, counter
+from gpusim.launch import Launch, counter, is_counted
 from gpusim.metric import ratio
 from gpusim.occupancy import Occupancy
 from gpusim.scheduler import wave_statistics
 from gpusim.table import Cell, Table
 from gpusim.trace import SECTOR_BYTES
 
+L1_HIT_RATE = "l1tex__t_sector_hit_rate.pct"
 EXACT, MODELLED, NO_TIME = "exact", "modelled", "needs time"
 FLOP_CLASSES = (
     ("ffma", "FFMA", "fma", 2), ("fmul", "FMUL", "fma", 1), ("fadd", "FADD", "fma", 1),
@@ -58,10 +60,8 @@ def flops(arithmetic: Arithmetic) -> tuple[int, int]:
 
 
 def replayed(launch: Launch) -> bool:
-    """Return whether arithmetic, L2 and DRAM were counted: not by the Python oracle, which counts accesses
-    alone.
-    """
-    return launch.engine != "oracle"
+    """Return whether arithmetic, L1 hits, L2 and DRAM were counted: the oracle counts accesses only."""
+    return is_counted(launch, "arithmetic") and is_counted(launch, "hierarchy")
 
 
 def launch_statistics(launch: Launch) -> Section:
@@ -156,16 +156,15 @@ def memory(launch: Launch) -> Section:
     """Return the section Memory Workload Analysis: rates, the table of levels, stores as three numbers,
     shared memory.
     """
-    h = launch.counters.hierarchy
-    stored = launch.counters.global_store.bytes + launch.counters.local_store.bytes
+    value = partial(metrics.value, launch)
     rows: list[Row] = [
-        ("L1/TEX Hit Rate", "%", ratio(h.l1_load_hits, h.l1_load_hits + h.l1_load_misses, 100), MODELLED),
-        ("L2 Hit Rate", "%", ratio(h.l2_hits, h.l2_hits + h.l2_misses, 100), MODELLED),
+        ("L1/TEX Hit Rate", "%", value(L1_HIT_RATE), MODELLED),
+        ("L2 Hit Rate", "%", value("lts__t_sector_hit_rate.pct"), MODELLED),
         ("Sectors Per Request, Global Loads", "sector", _per_request(launch.counters.global_load), EXACT),
         ("Sectors Per Request, Global Stores", "sector", _per_request(launch.counters.global_store), EXACT),
-        ("Bytes Stored By Threads", "byte", stored, EXACT),
-        ("Bytes Written Back To DRAM", "byte", h.dram_write_bytes if replayed(launch) else None, MODELLED),
-        ("Bytes Dirty In L2 At The End", "byte", h.dirty_bytes if replayed(launch) else None, MODELLED),
+        ("Bytes Stored By Threads", "byte", value("gpusim__stored_bytes.sum"), EXACT),
+        ("Bytes Written Back To DRAM", "byte", value("dram__bytes_write.sum"), MODELLED),
+        ("Bytes Dirty In L2 At The End", "byte", value("gpusim__l2_dirty_bytes_end.sum"), MODELLED),
         ("Memory Throughput", "byte/second", None, NO_TIME),
     ]
     tables = (metrics_table(rows), levels(launch), *shared_memory(launch.counters))
@@ -184,13 +183,12 @@ def levels(launch: Launch) -> Table:
     counters = launch.counters
     headers = ("Path", "Operation", "Requests", "Bytes Asked", "Sectors", "Bytes Moved", "Hit %", "Source")
     below = (*_l2_rows(counters.hierarchy), *_dram_rows(counters.hierarchy)) if replayed(launch) else ()
-    return Table(headers, (*_l1_rows(counters), *below), "llrrrrrl", "Traffic by level; hit rates are "
+    return Table(headers, (*_l1_rows(launch), *below), "llrrrrrl", "Traffic by level; hit rates are "
                                                                      "modelled")
 
 
-def _l1_rows(counters: Counters) -> tuple[tuple[Cell, ...], ...]:
-    h = counters.hierarchy
-    hit = ratio(h.l1_load_hits, h.l1_load_hits + h.l1_load_misses, 100)
+def _l1_rows(launch: Launch) -> tuple[tuple[Cell, ...], ...]:
+    counters, hit = launch.counters, metrics.value(launch, L1_HIT_RATE)
     kinds = (("global load", counters.global_load, hit), ("global store", counters.global_store, ""),
              ("global RED", counters.global_red, ""), ("global ATOM", counters.global_atom, ""),
              ("local load", counters.local_load, hit), ("local store", counters.local_store, ""))

@@ -91,6 +91,19 @@ def test_registers_of_different_origin_get_a_note(make_launch: Make) -> None:
     assert "given in A and estimated in B" in " ".join(compare_launches([make_launch()], [other]).split())
 
 
+def test_what_the_oracle_does_not_count_is_na_and_no_difference(make_launch: Make) -> None:
+    names = ["dram__bytes_read.sum", SECTORS]
+    text = compare_launches([make_launch()], [make_launch(engine="oracle")], metrics.select(names))
+    assert row(text, names[0]) == ["byte", "1,536", "n/a", "n/a", "n/a", "n/a"]
+    assert row(text, SECTORS) == ["sector", "128", "128", "0", "100.00", "exact"]
+    assert "B ran on the engine oracle, which does not count arithmetic" in text
+    assert "A ran on" not in text
+    whole = compare_launches([make_launch()], [make_launch(engine="oracle")])
+    assert re.search(r"^0 of \d+ metrics differ\.$", whole, re.MULTILINE)
+    judges = compare_launches([make_launch(engine="oracle")], [make_launch(engine="oracle")])
+    assert "DRAM Bytes Read" in whole and "DRAM Bytes Read" not in judges
+
+
 def test_several_launches_are_matched_in_order(make_launch: Make) -> None:
     names = [make_launch(kernel=k) for k in ("scores", "softmax", "values")]
     text = compare_launches(names, names[:2])

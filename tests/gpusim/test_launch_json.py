@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from gpusim.arch import get_arch
+from gpusim.counters import Arithmetic, Hierarchy
 from gpusim.errors import BadOption
 from gpusim.launch import Check
 from gpusim.launch_json import dump, load
@@ -41,6 +42,25 @@ def test_every_metric_is_there_with_its_value_unit_and_kind(sample) -> None:
     assert list(metrics) == [m.name for m in METRICS]
     assert metrics["dram__bytes_read.sum"] == {"value": 8704, "unit": "byte", "kind": "modelled"}
     assert metrics["gpu__time_duration.sum"] == {"value": None, "unit": "ns", "kind": "n/a"}
+
+
+def test_what_the_oracle_does_not_count_is_null_and_comes_back_as_na(sample) -> None:
+    sample.engine, sample.counters.arithmetic, sample.counters.hierarchy = "oracle", Arithmetic(), Hierarchy()
+    sample.options = {}
+    text = dump([sample])
+    launch = json.loads(text)["launches"][0]
+    assert launch["counters"]["arithmetic"] is None and launch["counters"]["hierarchy"] is None
+    assert launch["metrics"]["dram__bytes_read.sum"] == {"value": None, "unit": "byte", "kind": "n/a"}
+    assert launch["metrics"]["gpusim__fp32_flops.sum"]["value"] is None
+    assert launch["metrics"]["gpusim__barrier_warps.sum"]["value"] == 37
+    back = load(text)
+    assert back == [sample] and values(back[0]) == values(sample)
+    assert back[0]["dram__bytes_read.sum"] is None
+
+
+def test_a_part_that_is_null_though_the_engine_counts_it_is_an_error(sample) -> None:
+    with pytest.raises(BadOption, match="damaged"):
+        load(damaged(sample, lambda launch: launch["counters"].update(hierarchy=None)))
 
 
 def test_the_gpu_is_there_with_its_fingerprint(sample) -> None:

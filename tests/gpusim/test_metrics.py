@@ -140,6 +140,44 @@ def test_what_the_simulator_cannot_answer_is_none_and_says_why(sample, name: str
     assert "What it leaves out: " in explain(name) and "prints n/a, never 0" in explain(name)
 
 
+def doubled(launch, *parts: str):
+    """Return a launch in which every counter of these parts is twice as large."""
+    counters = {p: getattr(launch.counters, p) for p in parts}
+    twice = {p: type(c)(**{f: 2 * n for f, n in dataclasses.asdict(c).items()}) for p, c in counters.items()}
+    return dataclasses.replace(launch, counters=dataclasses.replace(launch.counters, **twice))
+
+
+@pytest.mark.parametrize("part", ["arithmetic", "hierarchy"])
+def test_every_metric_that_follows_what_the_oracle_does_not_count_is_na_for_it(sample, part: str) -> None:
+    before, after = values(sample), values(doubled(sample, part))
+    following = {name for name in before if before[name] != after[name]}
+    judge = dataclasses.replace(sample, engine="oracle")
+    assert len(following) > 6
+    assert {name: value(judge, name) for name in following} == dict.fromkeys(following)
+    assert {kind(judge, find(name)) for name in following} == {"n/a"}
+
+
+def test_rates_and_bounds_of_what_the_oracle_does_not_count_are_na_too(sample) -> None:
+    judge = dataclasses.replace(sample, engine="oracle")
+    for name in ("l1tex__t_sector_hit_rate.pct", "lts__t_sector_hit_rate.pct",
+                 "lts__t_sector_op_write_hit_rate.pct", "gpusim__roofline_attainable_fp32.pct"):
+        assert value(sample, name) is not None and value(judge, name) is None
+
+
+def test_what_the_oracle_does_count_has_the_same_value_and_kind(sample) -> None:
+    judge = dataclasses.replace(sample, engine="oracle")
+    same = {name for name, v in values(judge).items() if v is not None}
+    assert {name: value(judge, name) for name in same} == {name: value(sample, name) for name in same}
+    assert {kind(judge, find(name)) for name in same} == {"exact", "modelled"}
+    assert {f"l1tex__t_sectors_{LD}.sum", "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
+            "gpusim__barrier_warps.sum", "gpusim__stored_bytes.sum", "launch__grid_size"} <= same
+
+
+def test_other_engines_count_everything(sample) -> None:
+    for engine in ("compiled", "ir"):
+        assert values(dataclasses.replace(sample, engine=engine)) == values(sample)
+
+
 def test_a_rate_of_nothing_is_none_and_not_zero(sample) -> None:
     sample.counters.global_load = SpaceCounts()
     sample.counters.hierarchy = type(sample.counters.hierarchy)()

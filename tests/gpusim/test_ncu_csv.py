@@ -32,6 +32,13 @@ def test_the_shape_is_names_units_and_one_row_a_launch_with_every_cell_quoted(sa
     ]
 
 
+def test_what_the_oracle_does_not_count_is_na_and_what_it_counts_is_there(sample) -> None:
+    sample.engine = "oracle"
+    chosen = select(["gpusim__fp32_flops.sum", "lts__t_sectors.sum", "gpusim__barrier_warps.sum"])
+    assert raw_csv([sample], chosen).splitlines()[2].endswith('"9.0","n/a","n/a","37"')
+    assert parse_raw(raw_csv([sample], chosen))[0]["lts__t_sectors.sum"] is None
+
+
 def test_the_whole_table_is_written_unless_metrics_are_chosen(sample) -> None:
     rows = list(csv.reader(io.StringIO(raw_csv([sample]))))
     assert rows[0] == [*IDENTITY, *(m.name for m in METRICS)]

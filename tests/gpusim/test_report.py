@@ -183,6 +183,12 @@ def test_what_the_oracle_does_not_count_is_na_or_left_out(make_launch: Make) -> 
     assert "L2-DRAM" not in text
     assert row(text, "0   k") == ["48", "6,144", "n/a", "n/a", "n/a", "n/a", "n/a", "100.00"]
     assert text.count("not counted") == 2
+    one = report.text([make_launch(engine="oracle")])
+    for label in ("L1/TEX Hit Rate", "L2 Hit Rate"):
+        assert row(one, label) == ["%", "n/a", "modelled"]
+    for label in ("Bytes Written Back To DRAM", "Bytes Dirty In L2 At The End"):
+        assert row(one, label) == ["byte", "n/a", "modelled"]
+    assert row(one, "SM-L1  global load") == ["32", "4,096", "128", "4,096", "n/a", "exact"]
 
 
 def test_time_is_not_claimed(make_launch: Make) -> None:
