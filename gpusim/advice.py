@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from gpusim.counters import SharedCounts, SpaceCounts
 from gpusim.launch import Launch, counter, is_counted
+from gpusim.metric import bank_conflicts
 from gpusim.trace import SECTOR_BYTES
 
 ENOUGH_SECTORS = 1.25
@@ -92,7 +93,7 @@ def contended_atomics(launch: Launch) -> Advice | None:
 
 
 def _conflicts(counts: SharedCounts, what: str) -> Advice | None:
-    extra = counts.wavefronts - counts.ideal_wavefronts
+    extra = bank_conflicts(counts)
     if counts.ideal_wavefronts == 0 or counts.wavefronts <= ENOUGH_WAVEFRONTS * counts.ideal_wavefronts:
         return None
     return Advice(

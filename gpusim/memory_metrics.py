@@ -8,7 +8,7 @@ the model of L1. What it leaves out: texture and surface accesses, constant memo
 from __future__ import annotations
 
 from gpusim.launch import Launch
-from gpusim.metric import EXACT, MODELLED, UNAVAILABLE, Formula, Metric, Value, ratio, space
+from gpusim.metric import EXACT, MODELLED, UNAVAILABLE, Formula, Metric, Value, bank_conflicts, ratio, space
 
 HEAD, TABLES = "MemoryWorkloadAnalysis", "MemoryWorkloadAnalysis_Tables"
 KINDS = {
@@ -149,8 +149,7 @@ def _shared(op: str) -> list[Metric]:
     source = f"shared_{field}"
 
     def conflicts(launch: Launch) -> Value:
-        counts = getattr(launch.counters, source)
-        return int(counts.wavefronts - counts.ideal_wavefronts)
+        return bank_conflicts(getattr(launch.counters, source))
 
     return [
         _table(
@@ -162,9 +161,10 @@ def _shared(op: str) -> list[Metric]:
             f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum", "wavefront",
             f"Shared {word} Bank Conflicts", EXACT, conflicts,
             "Wavefronts beyond those of the same requests with no two words in one bank.",
-            "wavefronts - ideal wavefronts",
+            "max(0, wavefronts - ideal wavefronts), of the whole launch",
             "It does not count arbitration, which ncu shows as conflicts; lanes that share a word do not "
-            "conflict.", BANKS),
+            "conflict. 8-byte loads whose halves merge take one wavefront less than the ideal, which makes "
+            "up for a conflict elsewhere.", BANKS),
         _table(
             f"gpusim__shared_{field}_requests.sum", "request", f"Shared {word} Requests", EXACT,
             space(source, "requests"), f"Warp instructions (shared {word.lower()}) with an active lane.",
@@ -172,8 +172,9 @@ def _shared(op: str) -> list[Metric]:
         _table(
             f"gpusim__shared_{field}_ideal_wavefronts.sum", "wavefront", f"Shared {word} Ideal Wavefronts",
             EXACT, space(source, "ideal_wavefronts"),
-            "Wavefronts of the same requests if no two words shared a bank.",
-            "from the lanes and the element size"),
+            "Wavefronts of the same requests if lanes had consecutive addresses: one for each 128 bytes.",
+            "from the lanes and the element size",
+            "It does not see that halves of an 8-byte load merge, which can take fewer."),
         _table(
             f"gpusim__shared_{field}_bytes.sum", "byte", f"Shared {word} Bytes Of Threads", EXACT,
             space(source, "bytes"), "Bytes that the threads ask for.", "active lanes * element size",

@@ -17,7 +17,7 @@ from gpusim.advice import LIMITER_WORDS, Advice, advise
 from gpusim.counters import Arithmetic, Counters, Hierarchy, SharedCounts, SpaceCounts
 from gpusim.errors import UnknownName
 from gpusim.launch import Launch, counter, is_counted
-from gpusim.metric import ratio
+from gpusim.metric import bank_conflicts, ratio
 from gpusim.occupancy import Occupancy
 from gpusim.scheduler import wave_statistics
 from gpusim.table import Cell, Table
@@ -251,14 +251,13 @@ def shared_memory(counters: Counters) -> tuple[Table, ...]:
 
 
 def _shared_row(name: str, c: SharedCounts) -> tuple[Cell, ...]:
-    conflicts = c.wavefronts - c.ideal_wavefronts
     return (
         name,
         c.requests,
         c.bytes,
         c.wavefronts,
         c.ideal_wavefronts,
-        conflicts,
+        bank_conflicts(c),
         ratio(c.wavefronts, c.requests),
         EXACT,
     )

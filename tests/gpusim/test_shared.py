@@ -47,6 +47,14 @@ def test_counts_what_the_card_counted(addresses, width, is_load, counted):
     assert wavefronts(addresses, np.uint32(ALL), width, is_load) == counted
 
 
+@pytest.mark.parametrize(("addresses", "width", "is_load", "counted"), CELLS)
+def test_the_ideal_is_at_most_what_stores_take_and_only_merged_wide_loads_take_less(
+    addresses, width, is_load, counted
+):
+    ideal = ideal_wavefronts(np.uint32(ALL), width)
+    assert ideal <= counted or (is_load and width > 4 and counted == ideal // 2)
+
+
 @pytest.mark.parametrize(("width", "mask", "counted"), [
     (4, 0, 0), (8, 0, 0), (16, 0, 0),
     (4, 1, 1), (8, 1, 1), (16, 1, 1),
