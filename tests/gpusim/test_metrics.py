@@ -64,7 +64,6 @@ EXPECTED = {
     "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum": 6400,
     "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum": 198,
     "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_atom.sum": 40,
-    "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum": 6638,
     "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum": 6200,
     "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum": 99,
     "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_atom.sum": 30,
@@ -133,7 +132,7 @@ def test_local_loads_are_counted_and_make_the_hits_of_global_loads_unknown(sampl
 @pytest.mark.parametrize("name", [
     "sm__warps_active.avg.pct_of_peak_sustained_active", "gpu__time_duration.sum", "sm__cycles_elapsed.max",
     "smsp__inst_executed.sum", "sm__ops_path_tensor_src_bf16_dst_fp32.sum",
-    "lrc__average_xbar2gpc_sectors_op_read.ratio"])
+    "lrc__average_xbar2gpc_sectors_op_read.ratio", "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"])
 def test_what_the_simulator_cannot_answer_is_none_and_says_why(sample, name: str) -> None:
     assert value(sample, name) is None
     assert kind(sample, find(name)) == "n/a"
@@ -148,6 +147,16 @@ def test_a_broadcast_of_8_bytes_takes_fewer_wavefronts_than_the_ideal_and_has_no
     assert value(sample, "gpusim__shared_load_ideal_wavefronts.sum") == 20
     sample.counters.shared_load = dataclasses.replace(counts, wavefronts=21)
     assert value(sample, conflicts("ld")) == 1
+
+
+@pytest.mark.parametrize("spelling", ["smsp__inst_executed", "smsp__sass_inst_executed"])
+@pytest.mark.parametrize(
+    "op", ["global_ld", "global_st", "global_red", "shared_ld", "shared_st", "shared_atom"])
+def test_source_level_instructions_are_modelled_and_say_what_the_card_counts_more(spelling, op) -> None:
+    metric = find(f"{spelling}_op_{op}.sum")
+    assert metric.kind == "modelled"
+    assert "all lanes predicated off" in metric.excludes and "active lane" in metric.words
+    assert ("Compilers merge" in metric.excludes) == op.endswith("ld")
 
 
 def doubled(launch, *parts: str):
