@@ -283,7 +283,7 @@ def compute(launch: Launch) -> Section | None:
     summary: list[Row] = [
         ("FLOPs, 32 bit", "flop", single, EXACT),
         ("FLOPs, 64 bit", "flop", double, EXACT),
-        ("Warp Instructions, Pipe XU", "inst", a.xu_warps, EXACT),
+        ("Warp Instructions, Pipe XU", "inst", a.xu_warps, MODELLED),
         ("Barriers Passed By Warps", "warp", launch.counters.barriers, EXACT),
         ("SM Busy", "%", None, NO_TIME),
     ]

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from dsl import ir
 from dsl.launch import Device
+from dsl.machine import machine_counts
 from gpusim.arch import H200
 from gpusim.launch import Launch
 from kernels_sim import find
@@ -66,6 +68,7 @@ LAUNCH = (
     "launch__occupancy_limit_warps",
     "sm__maximum_warps_per_active_cycle_pct",
 )
+XU = "smsp__inst_executed_pipe_xu.sum"
 ARBITRATION = 0.065
 """The share that the card adds to the wavefronts of addresses; most for the stores of matmul_tile, 6.2 %."""
 MERGED = ("matmul_tile n=512", "shared_load.wavefronts")
@@ -169,3 +172,27 @@ def test_simulated_wavefronts_are_equal_or_a_little_below_the_card(case):
     for path, metric in WAVEFRONTS.items():
         if (case, path) != MERGED:
             assert launch[metric] <= float(row[metric]) <= launch[metric] * (1 + ARBITRATION), metric
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_simulated_instructions_of_the_xu_pipe_are_what_the_card_counted(case):
+    assert simulated(case)[XU] == int(rows()[case][XU])
+
+
+@pytest.mark.parametrize(("case", "pairs", "row_warps"), [
+    ("flash_row N=512 causal=False", 512 * 512 // 32, 512 // 32),
+    ("flash_row N=1024 causal=True", sum(32 * (i + 1) for i in range(32)), 1024 // 32),
+])
+def test_instructions_of_the_xu_pipe_of_flash_row_are_2_exp_a_pair_and_64_divisions_a_row(
+    case, pairs, row_warps
+):
+    loc = ir.Loc("k.py", 1)
+    xu = {op: machine_counts(ir.Alu(op, "f32", ir.Reg(0, "f32"), (), loc)).get("xu", 0)
+          for op in ("exp", "div", "log")}
+    assert pairs * 2 * xu["exp"] + row_warps * (64 * xu["div"] + xu["log"]) == int(rows()[case][XU])
+
+
+def test_only_the_softmax_has_instructions_of_the_xu_pipe_and_a_division_is_two_of_them():
+    # 2 exp (one MUFU.EX2 each) and 1 division (MUFU.RCP and FCHK) an element, 32 elements a warp instruction.
+    assert [case for case in ROWS if int(rows()[case][XU])] == ["softmax_row 1024x1024"]
+    assert simulated("softmax_row 1024x1024")[XU] == 1024 * 1024 // 32 * (2 * 1 + 2) == 131_072

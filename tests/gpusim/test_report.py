@@ -86,7 +86,8 @@ def test_a_fused_multiply_add_is_two_flops_and_a_mufu_none(make_launch: Make) ->
     assert row(text, "FLOPs, 64 bit") == ["flop", "0", "exact"]
 
 
-def test_integer_instructions_are_modelled(make_launch: Make) -> None:
+def test_integer_instructions_and_those_of_the_xu_pipe_are_modelled(make_launch: Make) -> None:
+    assert row(report.text([make_launch()]), "Warp Instructions, Pipe XU")[-1] == "modelled"
     assert row(report.text([make_launch()]), "integer, compare, convert")[-1] == "modelled"
 
 
