@@ -222,7 +222,8 @@ class WarpCode:
             if self._stack_array(array) and not self.options.counts_only:
                 count = array.bytes // ir.BYTES[array.type]
                 self._stack[array.name] = t.alloca(f"[{count} x {vector(TYPES[array.type])}]", None)
-        self._runs = [[t.alloca("i64") for _ in range(1 if not self.masked else 3)] for _ in self.fn.blocks]
+        forms = 3 if self.masked else 1
+        self._runs = {b: [t.alloca("i64") for _ in range(forms)] for b in self._busy_blocks()}
         self._code = t.alloca("i32")
         self._span, self._copy = range(0), 0
         self._unrolled = self._loops_to_unroll()
@@ -301,7 +302,7 @@ class WarpCode:
         """Add what the blocks counted to the launch's counters, and return."""
         t = self.text
         t.label("exit")
-        for b, counters in enumerate(self._runs):
+        for b, counters in self._runs.items():
             for k, counter in enumerate(counters):
                 t.add_to(t.field("%execs", 3 * b + k), t.do(f"load i64, ptr {counter}"))
         t.put(f"ret i32 {t.do(f'load i32, ptr {self._code}')}")
@@ -394,14 +395,19 @@ class WarpCode:
             t.label(part)
         self.mask = t.do(f"bitcast i32 {self.bits} to {FLAGS}")
 
+    def _busy_blocks(self) -> list[int]:
+        """Return the blocks of loops without a barrier: they are counted in a register and added up when the warp stops."""
+        spans = [range(h, last + 1) for h, last in self.ssa.loops.items() if not any(h <= bar <= last for bar in self.bars)]
+        return [b for b in range(len(self.fn.blocks)) if any(b in span for span in spans)]
+
     def _count_run(self, b: int) -> None:
+        """Count a run of a block: full ones, or partial ones and their lanes."""
         t = self.text
-        if self.full:
-            t.add_to(self._runs[b][0], "1")
-        else:
-            t.add_to(self._runs[b][1], "1")
-            lanes = t.intrinsic("ctpop", "i32", self.bits)
-            t.add_to(self._runs[b][2], t.do(f"zext i32 {lanes} to i64"))
+        amounts = {0: "1"}
+        if not self.full:
+            amounts = {1: "1", 2: t.do(f"zext i32 {t.intrinsic('ctpop', 'i32', self.bits)} to i64")}
+        for k, amount in amounts.items():
+            t.add_to(self._runs[b][k] if b in self._runs else t.field("%execs", 3 * b + k), amount)
 
     def _count_step(self) -> None:
         t = self.text
@@ -564,28 +570,51 @@ class WarpCode:
     def _divide(self, b: int, cond: ir.Operand, yes: int, no: int) -> None:
         """Branch on a condition that lanes may differ in."""
         t = self.text
-        holds = t.bits(self.vector(cond, "pred"))
         if self.full:
-            self._divide_full(b, holds, yes, no)
+            self._divide_full(b, cond, yes, no)
             return
+        holds = t.bits(self.vector(cond, "pred"))
         taken = t.do(f"and i32 {holds}, {self.bits}")
         other = t.do(f"xor i32 {taken}, {self.bits}")
         self._split(b, yes, taken, no, other)
 
-    def _divide_full(self, b: int, holds: str, yes: int, no: int) -> None:
+    def _divide_full(self, b: int, cond: ir.Operand, yes: int, no: int) -> None:
+        """Branch where all lanes are there: all go one way in most warps, and a known pattern tells so from two lanes."""
         t = self.text
-        not_all, mixed = t.name("notall"), t.name("mixed")
-        for bits, target, rest in (("-1", yes, not_all), ("0", no, mixed)):
-            arm = t.name("arm")
-            t.put(f"br i1 {t.do(f'icmp eq i32 {holds}, {bits}')}, label %{arm}, label %{rest}")
+        ends = self._ends_of_comparison(cond)
+        holds = "" if ends else t.bits(self.vector(cond, "pred"))
+        tests = ends or tuple(t.do(f"icmp eq i32 {holds}, {bits}") for bits in (-1, 0))
+        for test, target in zip(tests, (yes, no), strict=True):
+            arm, rest = t.name("arm"), t.name("rest")
+            t.put(f"br i1 {test}, label %{arm}, label %{rest}")
             t.label(arm)
             kept = dict(self.values)
             self._copy_phis(b, target, None)
             t.put(f"br label %{self._label(target)}")
             self.values = kept
             t.label(rest)
+        holds = holds or t.bits(self.vector(cond, "pred"))
         self._move_stack(save=True)
         self._split(b, yes, holds, no, t.do(f"xor i32 {holds}, -1"))
+
+    def _ends_of_comparison(self, cond: ir.Operand) -> tuple[str, str] | None:
+        """Return (all lanes, no lane) for `pattern < uniform` and the like of 64-bit integers, or None: two scalar comparisons."""
+        test = self.ssa.defs[cond.index][1] if isinstance(cond, ir.Reg) else None
+        if not isinstance(test, ir.Setp) or test.type != "s64" or test.op not in ("lt", "le", "gt", "ge"):
+            return None
+        a, b = self.shapes.of(test.a), self.shapes.of(test.b)
+        if a.varying or not b.uniform or not self._readable(test.a, test.b):
+            return None
+        t, base, bound = self.text, self.raw(test.a, "s64"), self.raw(test.b, "s64")
+        low, high = (t.do(f"add i64 {base}, {end}") for end in (min(a.pattern), max(a.pattern)))
+        if test.op in ("gt", "ge"):
+            low, high = high, low
+        none = {"lt": "sge", "le": "sgt", "gt": "sle", "ge": "slt"}[test.op]
+        return t.do(f"icmp s{test.op} i64 {high}, {bound}"), t.do(f"icmp {none} i64 {low}, {bound}")
+
+    def _readable(self, *operands: ir.Operand) -> bool:
+        """Tell whether operands can be read in this block: constants, values already at hand, and values with a slot."""
+        return all(isinstance(o, ir.Imm) or o.index in self.slots or (o.index, False) in self.values for o in operands)
 
     def _split(self, b: int, yes: int, taken: str, no: int, other: str) -> None:
         """Send two parts of the lanes to two blocks; the lower block runs first."""

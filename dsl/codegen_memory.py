@@ -14,7 +14,7 @@ from dsl.codegen_alu import Lane, emit
 from dsl.layout import Ctx, Error
 from dsl.llvm import LANES, TYPES, lanes_constant, vector
 from gpusim.memory import LOCAL_BASE
-from gpusim.trace import Kind
+from gpusim.trace import FIRST_SHIFT, LINE_BYTES, LINE_SHIFT, SECTOR_BYTES, Kind
 
 if TYPE_CHECKING:
     from dsl.codegen import WarpCode
@@ -156,10 +156,41 @@ def _trace(cg: WarpCode, instr: ir.Ld | ir.St | ir.Atom, kind: Kind, site: int) 
     elif shape.uniform or (contiguous and cg.full):
         span = size if shape.uniform else size * LANES
         address = cg.raw(instr.addr, "s64")
-        call = f"call i64 @trace_span(ptr %ctx, i64 {address}, i64 {span}, i64 {header})"
-        _count_sectors(cg, site, t.do(call))
+        name = "trace_line" if span == LINE_BYTES else "trace_span"
+        _count_sectors(cg, site, t.do(f"call i64 @{name}(ptr %ctx, i64 {address}, i64 {span}, i64 {header})"))
+    elif cg.full and _a_line_a_lane(shape.pattern):
+        _trace_apart(cg, instr, shape.pattern, header, site)
     else:
         _trace_lanes(cg, cg.vector(instr.addr, "s64"), kind, site, runtime_ll.COALESCE)
+
+
+def _a_line_a_lane(pattern: tuple[int, ...] | None) -> bool:
+    """Tell whether every lane touches a line of its own, whole sectors apart: a thread a row, as in a column read."""
+    if pattern is None or any(p % SECTOR_BYTES for p in pattern):
+        return False
+    places = sorted(pattern)
+    return all(b - a >= LINE_BYTES for a, b in zip(places, places[1:], strict=False))
+
+
+def _trace_apart(cg: WarpCode, instr: ir.Ld | ir.St, pattern: tuple[int, ...], header: int, site: int) -> None:
+    """Trace a full warp whose lanes touch a line each: 32 records, made as one vector."""
+    t = cg.text
+    first = t.do(f"lshr i64 {cg.raw(instr.addr, 's64')}, 5")
+    steps = lanes_constant(tuple(p // SECTOR_BYTES for p in pattern), "i64")
+    sectors = t.do(f"add {WORDS} {t.splat(first, 'i64')}, {steps}")
+    masks = t.do(f"shl {WORDS} splat (i64 1), {t.do(f'and {WORDS} {sectors}, splat (i64 3)')}")
+    lines = t.do(f"shl {WORDS} {t.do(f'lshr {WORDS} {sectors}, splat (i64 2)')}, splat (i64 {LINE_SHIFT})")
+    flags = lanes_constant((header | 1 << FIRST_SHIFT, *[header] * (LANES - 1)), "i64")
+    records = t.do(f"or {WORDS} {t.do(f'or {WORDS} {lines}, {masks}')}, {flags}")
+    place = t.do("call ptr @trace_open(ptr %ctx)")
+    full, fine = t.name("full"), t.name("fine")
+    t.put(f"br i1 {t.do(f'icmp eq ptr {place}, null')}, label %{full}, label %{fine}, !prof !1")
+    t.label(full)
+    cg.leave_failed()
+    t.label(fine)
+    t.put(f"store {WORDS} {records}, ptr {place}, align 8")
+    t.put(f"store ptr {t.do(f'getelementptr i64, ptr {place}, i64 {LANES}')}, ptr {t.field('%ctx', Ctx.TRACE)}")
+    t.add_to(t.field("%sites", 3 * site), str(LANES))
 
 
 def _trace_lanes(cg: WarpCode, addresses: str, kind: Kind, site: int, by: str) -> None:

@@ -15,7 +15,7 @@ WAVEFRONTS, ATOMIC_WAVEFRONTS = "gpusim_wavefronts", "gpusim_atomic_wavefronts"
 
 _TRACE = f"""
 ; Make room for one request and put the WARP mark before the warp's first one; return the next free record, or null.
-define internal ptr @trace_open(ptr %ctx) {{
+define internal ptr @trace_open(ptr %ctx) noinline {{
   %pp = getelementptr i64, ptr %ctx, i64 {Ctx.TRACE:d}
   %p = load ptr, ptr %pp
   %ep = getelementptr i64, ptr %ctx, i64 {Ctx.TRACE_END:d}
@@ -89,6 +89,35 @@ out:
   %n = sub i64 %se, %s0
   %n1 = add i64 %n, 1
   ret i64 %n1
+}}
+
+; The same for 128 bytes: the usual case, one whole line of an open trace, is a dozen instructions in place.
+define internal i64 @trace_line(ptr %ctx, i64 %addr, i64 %span, i64 %header) alwaysinline {{
+  %off = and i64 %addr, 127
+  %pp = getelementptr i64, ptr %ctx, i64 {Ctx.TRACE:d}
+  %p = load ptr, ptr %pp
+  %ep = getelementptr i64, ptr %ctx, i64 {Ctx.TRACE_END:d}
+  %e = load ptr, ptr %ep
+  %need = getelementptr i64, ptr %p, i64 {TRACE_SLACK_RECORDS}
+  %room = icmp ule ptr %need, %e
+  %mp = getelementptr i64, ptr %ctx, i64 {Ctx.MARKED:d}
+  %m = load i64, ptr %mp
+  %marked = icmp ne i64 %m, 0
+  %aligned = icmp eq i64 %off, 0
+  %a = and i1 %room, %marked
+  %b = and i1 %a, %aligned
+  br i1 %b, label %fast, label %slow
+fast:
+  %lsh = shl i64 %addr, {LINE_SHIFT - 7}
+  %bits = or i64 %header, {15 | 1 << FIRST_SHIFT}
+  %rec = or i64 %lsh, %bits
+  store i64 %rec, ptr %p
+  %q = getelementptr i64, ptr %p, i64 1
+  store ptr %q, ptr %pp
+  ret i64 4
+slow:
+  %n = call i64 @trace_span(ptr %ctx, i64 %addr, i64 %span, i64 %header)
+  ret i64 %n
 }}
 
 ; Trace a request by the lanes' addresses in the scratch area, through the coalescer that `by` names; return its sectors, or -1.
