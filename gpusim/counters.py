@@ -1,7 +1,8 @@
 """The counters of one launch: plain integers, each with its counting rule.
 
-What it models: what the counter registers of the card hold after a launch. What it leaves out: rates, percentages
-and units for people, which exist only in gpusim/metrics.py. Each field says what it counts and what it does not.
+What it models: what the counter registers of the card hold after a launch. What it leaves out: rates,
+percentages and units for people, which exist only in gpusim/metrics.py. Each field says what it counts and
+what it does not.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ class Arithmetic:
     """Count thread instructions by class; does not count lanes that are masked off.
 
     fadd, fmul, ffma: 32-bit; dadd, dmul, dfma: 64-bit (a fused multiply-add is one instruction, two FLOPs).
-    mufu: the special function unit, in lanes. integer: integer, comparison, selection and conversion operations of WarpIR
-    (modelled: the machine code has others). xu_warps: warp instructions of the special function pipe.
+    mufu: the special function unit, in lanes. integer: integer, comparison, selection and conversion
+    operations of WarpIR (modelled: the machine code has others). xu_warps: warp instructions of the special
+    function pipe.
     """
 
     fadd: int = 0
@@ -63,16 +65,17 @@ class Arithmetic:
 
 @dataclass
 class Hierarchy:
-    """Count what the replay through L1, L2 and DRAM saw; all in sectors of 32 bytes unless the name says bytes.
+    """Count what the replay through L1, L2 and DRAM saw, in sectors of 32 bytes unless the name says bytes.
 
-    l1_load_hits + l1_load_misses = sectors of global (and local) loads. l2_*: sectors that reach L2 from the SMs (ncu's
-    srcunit_tex); l2_fabric: second look-ups in the other partition, not in the l2_read/write/red numbers.
+    l1_load_hits + l1_load_misses = sectors of global (and local) loads. l2_*: sectors that reach L2 from the
+    SMs (ncu's srcunit_tex; l2_read is an upper bound, as reads of several SMs are not merged); l2_fabric:
+    second look-ups in the other partition, not in the l2_read/write/red numbers.
     l2_hits + l2_misses = l2_read + l2_write + l2_red + l2_atom; a store, RED or ATOM is always a hit.
-    l2_promoted: sectors that nobody asked for and that came with a missing one of their DRAM granule; not in l2_misses, but
-    in ncu's lts__t_sectors_srcunit_tex_lookup_miss.
+    l2_promoted: sectors that nobody asked for and that came with a missing one of their DRAM granule; not in
+    l2_misses, but in ncu's lts__t_sectors_srcunit_tex_lookup_miss.
     dram_read_bytes: data only, code and constants apart in dram_code_bytes (modelled constant of the card).
-    dram_write_bytes: written back during the launch; dirty_bytes: still dirty in L2 at its end;
-    stored_bytes: distinct... bytes of sectors sent to L2 by stores.
+    dram_write_bytes: written back during the launch. dirty_bytes: still dirty in L2 at its end, with warm
+    caches whichever launch wrote it; a state, so that only gpusim/report.py knows what a total of it is.
     """
 
     l1_load_hits: int = 0
@@ -121,12 +124,13 @@ class Counters:
         return cls(s(), s(), s(), s(), s(), s(), h(), h(), h(), Arithmetic(), Hierarchy())
 
     def __add__(self, other: Counters) -> Counters:
-        """Add field by field; the totals of a pipeline are the sum of its launches (dirty_bytes too: see report)."""
+        """Add field by field, dirty_bytes too, though it is a state (see Hierarchy)."""
         total = Counters.zero()
         for f in fields(self):
             a, b = getattr(self, f.name), getattr(other, f.name)
             if isinstance(a, int):
                 setattr(total, f.name, a + b)
             else:
-                setattr(total, f.name, type(a)(**{g.name: getattr(a, g.name) + getattr(b, g.name) for g in fields(a)}))
+                sums = {g.name: getattr(a, g.name) + getattr(b, g.name) for g in fields(a)}
+                setattr(total, f.name, type(a)(**sums))
         return total

@@ -130,7 +130,15 @@ def occupancy(launch: Launch) -> Section:
         ("Block Slots Used Over All Waves", "%", 100.0 * waves.efficiency, sureness(launch)),
     ]
     tables = (metrics_table(rows), *_buffers(launch))
-    return Section("Occupancy", "Occupancy", tables, _estimate_note(launch))
+    return Section("Occupancy", "Occupancy", tables, (*shared_limit_note(o), *_estimate_note(launch)))
+
+
+def shared_limit_note(o: Occupancy) -> tuple[str, ...]:
+    """Return one sentence that says why the two limits of shared memory differ; none where they do not."""
+    if o.ncu_limit_shared == o.limit_shared:
+        return ()
+    return (f"Shared Mem: ncu's {o.ncu_limit_shared} fit this launch's carve-out; the SM's {o.limit_shared} "
+            "fit its largest, and decide.",)
 
 
 def _estimate_note(launch: Launch) -> tuple[str, ...]:

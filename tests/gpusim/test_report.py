@@ -112,6 +112,16 @@ def test_shared_memory_limits_by_carve_out_as_ncu_shows_it_and_by_the_whole_sm(m
     assert row(text, "Block Limit Shared Mem Of The SM") == ["block", "25", "exact"]  # 233,472 // 9,216
     carveout = launch.occupancy.carveout_bytes
     assert row(text, "Block Limit Shared Mem  ") == ["block", str(carveout // 9216), "modelled"]
+    # a carve-out of 135,168 bytes: 14 blocks of 9,216
+    why = "Shared Mem: ncu's 14 fit this launch's carve-out; the SM's 25 fit its largest, and decide."
+    assert [line.strip() for line in text.splitlines() if "ncu's" in line] == [why]
+
+
+def test_two_equal_limits_of_shared_memory_need_no_explanation(make_launch: Make) -> None:
+    whole = occupancy(get_arch("h200"), 256, 32, 0, 200_000)
+    launch = make_launch(dynamic_shared_bytes=200_000, occupancy=whole)
+    assert launch.occupancy.ncu_limit_shared == launch.occupancy.limit_shared == 1
+    assert "ncu's" not in report.text([launch], "Occupancy")
 
 
 def test_tail_blocks_are_counted(make_launch: Make) -> None:
