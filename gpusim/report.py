@@ -68,9 +68,7 @@ def section_lines(section: Section) -> list[str]:
     return out
 
 
-PIPELINE_NOTE = ("Requests, L1 bytes and FLOPs are exact, L2 and DRAM bytes modelled. Dirty bytes are what "
-                 "each launch left in L2; "
-                 "their sum can count a line that a later launch wrote again.")
+PIPELINE_NOTE = "Requests, L1 bytes and FLOPs are exact, L2 and DRAM bytes modelled."
 PIPELINE_HEADERS = (
     "ID",
     "Kernel",
@@ -86,28 +84,39 @@ PIPELINE_HEADERS = (
 
 
 def pipeline(launches: Sequence[Launch]) -> Table:
-    """Return a row a launch and a row of totals, which is their sum (occupancy has none)."""
-    rows = [
-        (
-            str(i),
-            launch.kernel,
-            *_amounts(launch.counters, replayed(launch)),
-            float(launch.occupancy.theoretical_pct),
-        )
-        for i, launch in enumerate(launches)
-    ]
+    """Return a row a launch and a row of totals, which is their sum (occupancy has none).
+
+    Dirty bytes are a state of L2 and not a count: the title says what their total is.
+    """
+    rows: list[tuple[Cell, ...]] = []
     total = Counters.zero()
-    for launch in launches:
+    for i, launch in enumerate(launches):
+        dirty = launch.counters.hierarchy.dirty_bytes
+        amounts = _amounts(launch.counters, replayed(launch), dirty)
+        rows.append((str(i), launch.kernel, *amounts, float(launch.occupancy.theoretical_pct)))
         total = total + launch.counters
-    rows.append(("", "Total", *_amounts(total, all(map(replayed, launches))), ""))
-    return Table(PIPELINE_HEADERS, tuple(rows), "ll" + "r" * 8, f"{len(launches)} launches", ruled_rows=1)
+    left, meaning = _dirty_total(launches)
+    rows.append(("", "Total", *_amounts(total, all(map(replayed, launches)), left), ""))
+    title = f"{len(launches)} launches. {meaning}."
+    return Table(PIPELINE_HEADERS, tuple(rows), "ll" + "r" * 8, title, ruled_rows=1)
 
 
-def _amounts(counters: Counters, whole: bool) -> tuple[Cell, ...]:
+def _dirty_total(launches: Sequence[Launch]) -> tuple[int | None, str]:
+    """Return the total of dirty bytes and what it is, so that no line that L2 keeps is in it twice."""
+    each = [launch.counters.hierarchy.dirty_bytes for launch in launches]
+    starts = {launch.l2 for launch in launches}
+    if starts == {"cold"}:
+        return sum(each), "Total Dirty: sum of what each launch leaves, as each starts with an empty L2"
+    if starts == {"warm"}:
+        return each[-1], "Total Dirty: what the last launch leaves, as L2 stays warm"
+    return None, "Total Dirty: n/a, as some launches start with an empty L2 and some with a warm one"
+
+
+def _amounts(counters: Counters, whole: bool, dirty: int | None) -> tuple[Cell, ...]:
     """Return the numbers of a row; what was not counted (`whole` is False) is n/a."""
     c, h, moved = counters, counters.hierarchy, bytes_by_level(counters)
     spaces = (c.global_load, c.global_store, c.global_red, c.global_atom, c.local_load, c.local_store)
-    dram = (h.dram_read_bytes + h.dram_code_bytes, h.dram_write_bytes, h.dirty_bytes)
+    dram = (h.dram_read_bytes + h.dram_code_bytes, h.dram_write_bytes, dirty)
     below = (moved["L2"], *dram, sum(flops(c.arithmetic)))
     return (sum(s.requests for s in spaces), moved["L1"], *(below if whole else (None,) * len(below)))
 

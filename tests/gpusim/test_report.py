@@ -246,6 +246,25 @@ def test_a_pipeline_has_a_row_a_launch_and_totals_that_are_their_sum(make_launch
     assert row(text, "    Total") == ["96", "12,288", "8,192", "3,072", "256", "3,840", "4,060"]
 
 
+def test_the_dirty_bytes_of_cold_launches_add_up_and_those_of_warm_ones_are_the_last_s(
+    make_launch: Make,
+) -> None:
+    def total(*starts: str) -> tuple[str, str]:
+        launches = [make_launch(l2=start) for start in starts]
+        for n, launch in enumerate(launches):  # make_launch gives each its own counters: 100, 200, ... dirty
+            launch.counters.hierarchy.dirty_bytes = 100 * (n + 1)
+        text = report.text(launches)
+        return row(text, "    Total")[5], text.splitlines()[0]
+
+    assert total("cold", "cold", "cold")[0] == "600"
+    assert total("warm", "warm", "warm")[0] == "300"
+    assert total("cold", "warm")[0] == "n/a"
+    assert total("cold", "cold")[1] == (
+        "2 launches. Total Dirty: sum of what each launch leaves, as each starts with an empty L2.")
+    assert total("warm", "warm")[1] == (
+        "2 launches. Total Dirty: what the last launch leaves, as L2 stays warm.")
+
+
 def test_one_launch_has_no_totals(make_launch: Make) -> None:
     assert "launches" not in report.text([make_launch()])
 
