@@ -33,12 +33,16 @@ flash_forward(const float *__restrict__ Q, const float *__restrict__ K, const fl
     for (int r0 = 0; r0 < BR; r0 += BC) {
         const long long start = (first_row + r0) * D;
         const long long end = min((long long)min(BC, BR - r0), n_rows - first_row - r0) * D;
-        for (int e = thread; e < end; e += BR) Ks[e] = Q[start + e];
+        for (int e = thread; e < end; e += BR) {
+            const int r = e / D;
+            Ks[r * D + (e - r * D + r) % D] = Q[start + e];
+        }
         __syncthreads();
-        if (r0 <= thread && thread < r0 + BC && row < n_rows)
+        const int own = thread - r0;
+        if (0 <= own && own < BC && row < n_rows)
 #pragma unroll
             for (int k = 0; k < D; ++k) {
-                q[k] = Ks[(thread - r0) * D + k] * scale;
+                q[k] = Ks[own * D + (k + own) % D] * scale;
                 acc[k] = 0;
             }
         __syncthreads();
@@ -106,13 +110,17 @@ flash_forward(const float *__restrict__ Q, const float *__restrict__ K, const fl
     if (row < n_rows) L[row] = m + logf(divisor);
 #pragma unroll 1
     for (int r0 = 0; r0 < BR; r0 += BC) {
-        if (r0 <= thread && thread < r0 + BC && row < n_rows)
+        const int own = thread - r0;
+        if (0 <= own && own < BC && row < n_rows)
 #pragma unroll
-            for (int k = 0; k < D; ++k) Ks[(thread - r0) * D + k] = acc[k] / divisor;
+            for (int k = 0; k < D; ++k) Ks[own * D + (k + own) % D] = acc[k] / divisor;
         __syncthreads();
         const long long start = (first_row + r0) * D;
         const long long end = min((long long)min(BC, BR - r0), n_rows - first_row - r0) * D;
-        for (int e = thread; e < end; e += BR) O[start + e] = Ks[e];
+        for (int e = thread; e < end; e += BR) {
+            const int r = e / D;
+            O[start + e] = Ks[r * D + (e - r * D + r) % D];
+        }
         __syncthreads();
     }
 }

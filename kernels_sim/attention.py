@@ -189,14 +189,19 @@ def linear(start: int, count: int, threads: int) -> Access:
     return _linear(start % PER_SECTOR, count, threads)
 
 
+def requests_of(count: int, threads: int) -> list[tuple[int, int]]:
+    """List (first element, elements) of each warp request by which a block accesses `count` elements."""
+    return [
+        (first, min(WARP, turn + threads - first, count - first))
+        for turn in range(0, count, threads)
+        for first in range(turn, min(turn + threads, count), WARP)
+    ]
+
+
 @lru_cache(maxsize=4096)
 def _linear(phase: int, count: int, threads: int) -> Access:
-    requests = sectors = 0
-    for turn in range(0, count, threads):
-        for first in range(turn, min(turn + threads, count), WARP):
-            requests += 1
-            sectors += run_sectors(phase + first, min(WARP, turn + threads - first, count - first))
-    return Access(count, requests, sectors)
+    runs = requests_of(count, threads)
+    return Access(count, len(runs), sum(run_sectors(phase + first, n) for first, n in runs))
 
 
 def row_segments(rows: int, width: int) -> Access:

@@ -13,13 +13,12 @@ What to look at in the report:
   and the load sectors halve.
 - Sectors per request: 4, all is coalesced. A thread's row of Q or O is d words apart from its neighbour's, so
   Q comes in and O goes out through the K tile, Bc rows at a time, 32 neighbours a request.
+- Bank conflicts: none at d = 64. Lanes that take rows d words apart out of the tile would meet in one bank,
+  so row r lies rotated by r words; where 32 does not divide d a few conflicts stay.
 - Shared memory: every load of a product is a broadcast (all rows of a warp want the same key), one wavefront;
   but each FFMA needs one, so the kernel is bound by shared loads, not by FLOPs.
-- Bank conflicts: where a thread takes its row of Q out of the tile, or puts its row of O in, the lanes are d
-  words apart: gcd(d, 32) wavefronts a request, 32 at d = 64. That is under 1 % of all wavefronts at N = 4096,
-  and more when there are few keys. Rows of d + 1 words would have none.
 - Occupancy: q, the accumulator and the scores take 2 d + STRIP registers a thread before any address, so the
-  register file is the limiter at d = 64 (231 registers, 4 blocks of 64 threads an SM); large tiles of
+  register file is the limiter at d = 64 (229 registers, 4 blocks of 64 threads an SM); large tiles of
   8 Bc d bytes make it shared memory.
 - Causal: blocks skip the tiles in their future, about half of them (`statistics`).
 
@@ -29,6 +28,8 @@ What it leaves out: tensor cores, asynchronous copies, 16-bit types: other varia
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -49,6 +50,7 @@ from kernels_sim.attention import (
     dram,
     linear,
     reference,
+    requests_of,
     shape_of,
     tiles_skipped,
     tiles_visited,
@@ -70,11 +72,11 @@ REGISTERS: dict[tuple[int, bool], int] = {
     (16, False): 80,
     (16, True): 72,
     (32, False): 128,
-    (32, True): 127,
-    (48, False): 167,
-    (48, True): 130,
-    (64, False): 231,
-    (64, True): 254,
+    (32, True): 128,
+    (48, False): 168,
+    (48, True): 168,
+    (64, False): 229,
+    (64, True): 255,
     (80, False): 255,
     (80, True): 255,
     (128, False): 255,
@@ -122,16 +124,19 @@ def make_kernel(d: int, Br: int, Bc: int, causal: bool) -> Any:
             all_see = min(n_keys, q_start + first_row + 1)
             some_see = min(n_keys, q_start + last_row + 1)
 
+        # Row r lies rotated by r words, so that 32 threads find their rows in 32 banks (d = 64: else in one).
         # The scale goes into q: d multiplications a row instead of one a score.
         for r0 in range(0, Br, Bc):
             start = (first_row + r0) * d
             end = min(min(Bc, Br - r0), n_rows - first_row - r0) * d
             for e in range(thread, end, Br):
-                Ks[e] = Q[head, start + e]
+                r = e // d
+                Ks[r * d + (e - r * d + r) % d] = Q[head, start + e]
             cuda.syncthreads()
-            if r0 <= thread and thread < r0 + Bc and row < n_rows:
+            own = thread - r0
+            if 0 <= own and own < Bc and row < n_rows:
                 for k in range(d):
-                    q[k] = Ks[(thread - r0) * d + k] * scale
+                    q[k] = Ks[own * d + (k + own) % d] * scale
                     acc[k] = ZERO
             cuda.syncthreads()
         m = NEG_INF
@@ -195,14 +200,16 @@ def make_kernel(d: int, Br: int, Bc: int, causal: bool) -> Any:
         if row < n_rows:
             L[head, row] = m + math.log(divisor)
         for r0 in range(0, Br, Bc):
-            if r0 <= thread and thread < r0 + Bc and row < n_rows:
+            own = thread - r0
+            if 0 <= own and own < Bc and row < n_rows:
                 for k in range(d):
-                    Ks[(thread - r0) * d + k] = acc[k] / divisor
+                    Ks[own * d + (k + own) % d] = acc[k] / divisor
             cuda.syncthreads()
             start = (first_row + r0) * d
             end = min(min(Bc, Br - r0), n_rows - first_row - r0) * d
             for e in range(thread, end, Br):
-                O[head, start + e] = Ks[e]
+                r = e // d
+                O[head, start + e] = Ks[r * d + (e - r * d + r) % d]
             cuda.syncthreads()
 
     return flash_forward
@@ -315,19 +322,37 @@ def _staged(shape: Shape, Br: int, Bc: int) -> Access:
     return sum((linear(row * shape.d, n * shape.d, Br) for _, n, row in passes), Access())
 
 
-def _own_rows(shape: Shape, Br: int, Bc: int) -> tuple[int, int]:
-    """Count requests and wavefronts of threads that take rows of Q out of the tile, or put rows of O in.
+def _staging(shape: Shape, Br: int, Bc: int) -> tuple[int, int]:
+    """Count the shared requests by which threads take their rows of Q, and the wavefronts of Q's whole way.
 
-    Lanes are d words apart: 32 / gcd(d, 32) of them lie in different banks.
+    O's way is the same, backwards. The words' places in the rotated tile decide the wavefronts.
     """
-    apart = 32 // math.gcd(shape.d, 32)
     requests = wavefronts = 0
-    for r0, n, _ in _passes(shape, Br, Bc):
+    for (r0, n), times in Counter((r0, n) for r0, n, _ in _passes(shape, Br, Bc)).items():
+        wavefronts += times * _run_wavefronts(n * shape.d, shape.d, Br)
         for warp in range(r0 // 32 * 32, r0 + n, 32):
-            lanes = min(warp + 32, r0 + n) - max(warp, r0)
-            requests += shape.d
-            wavefronts += shape.d * ceil_div(lanes, apart)
+            first, last = max(warp, r0) - r0, min(warp + 32, r0 + n) - r0
+            requests += times * shape.d
+            wavefronts += times * _row_wavefronts(first, last, shape.d)
     return requests, wavefronts
+
+
+def _bank_passes(places: Iterable[tuple[int, int]], d: int) -> int:
+    """Return the wavefronts of one request to (row, column) places of the tile: most words in one bank."""
+    return max(Counter((row * d + (column + row) % d) % 32 for row, column in places).values())
+
+
+@cache
+def _run_wavefronts(count: int, d: int, threads: int) -> int:
+    """Count the wavefronts of a block's access to `count` consecutive elements from row 0."""
+    runs = requests_of(count, threads)
+    return sum(_bank_passes((divmod(e, d) for e in range(first, first + n)), d) for first, n in runs)
+
+
+@cache
+def _row_wavefronts(first: int, last: int, d: int) -> int:
+    """Count the wavefronts of one warp whose lanes walk the rows first to last - 1."""
+    return sum(_bank_passes(((row, k) for row in range(first, last)), d) for k in range(d))
 
 
 def _tiles(shape: Shape, Br: int, Bc: int) -> Access:
@@ -364,13 +389,13 @@ def _shared(shape: Shape, Br: int, Bc: int, q_or_o: Access) -> dict[str, int]:
     threads, warps = _strips(shape, Br)
     each = 2 * STRIP * shape.d
     loaded = Access(threads * each, warps * each)
-    requests, wavefronts = _own_rows(shape, Br, Bc)
+    requests, wavefronts = _staging(shape, Br, Bc)
     forms = {}
-    for space, count in (("shared_store", stored + q_or_o), ("shared_load", loaded + q_or_o)):
+    for space, count in (("shared_store", stored), ("shared_load", loaded)):
         forms |= shared(
             space,
-            lanes=count.lanes + q_or_o.lanes,
-            requests=count.requests + requests,
+            lanes=count.lanes + 2 * q_or_o.lanes,
+            requests=count.requests + q_or_o.requests + requests,
             wavefronts=count.requests + wavefronts,
         )
     return forms

@@ -104,12 +104,18 @@ def test_each_ffma_of_the_products_has_one_broadcast_load():
     assert form["shared_load.requests"] == (products + 2 * rows) // 32
 
 
-@pytest.mark.parametrize(("d", "degree"), [(64, 32), (48, 16), (80, 16), (5, 1)])
-def test_a_row_of_d_words_a_lane_conflicts_gcd_of_d_and_32_times(d, degree):
-    form = closed_form(Shape(64, 64, d), 64, 64)
+@pytest.mark.parametrize("d", [32, 64, 128, 256])
+def test_rotated_rows_of_a_multiple_of_32_words_have_no_bank_conflicts(d):
+    form = closed_form(Shape(64, 64, d), 64, 32)
     for space in ("shared_load", "shared_store"):
-        conflicts = form[f"{space}.wavefronts"] - form[f"{space}.ideal_wavefronts"]
-        assert conflicts == 2 * d * (degree - 1)
+        assert form[f"{space}.wavefronts"] == form[f"{space}.ideal_wavefronts"]
+
+
+def test_rotated_rows_of_48_words_keep_few_conflicts():
+    # Unrotated, 16 lanes would meet in a bank: 2 * 48 requests by rows, with 15 wavefronts too many each.
+    form = closed_form(Shape(64, 64, 48), 64, 64)
+    conflicts = form["shared_load.wavefronts"] - form["shared_load.ideal_wavefronts"]
+    assert 0 < conflicts < 2 * 48 * 15 // 10
 
 
 def test_two_passes_of_32_rows_move_what_one_of_64_moves():
@@ -309,7 +315,7 @@ def test_tiles_over_48_kb_are_dynamic_shared_memory_and_smaller_ones_are_not():
 
 def test_the_main_job_has_its_registers_recorded_with_their_source():
     step = build(Options(), Data(virtual=True)).steps[0]
-    assert step.registers == 231
+    assert step.registers == 229
     assert "ptxas" in step.registers_source
 
 
