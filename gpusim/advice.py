@@ -21,6 +21,8 @@ is not more.
 """
 ENOUGH_WAVEFRONTS = 1.10
 """Speak when bank conflicts add 10 %; the card's own arbitration adds up to 6 % (fact 9)."""
+SHARED_READS = 2.0
+"""Speak of reads that SMs share when L2 serves this many times the bytes that it reads from DRAM."""
 LOW_OCCUPANCY_PCT = 50.0
 LOW_L1_HIT_PCT = 5.0
 FULL_ENOUGH_PCT = 90.0
@@ -160,6 +162,23 @@ def low_l1_hits(launch: Launch) -> Advice | None:
         f"memory or more rows a block lower this traffic.")
 
 
+def shared_reads(launch: Launch) -> Advice | None:
+    """Say that the reads of L2 are an upper bound where most hit, as several SMs read the same lines.
+
+    Silent for streams, for one block, for local memory (private to its SM), and for a warm L2, where hits may
+    be of what the launch before left.
+    """
+    h, private = launch.counters.hierarchy, launch.counters.local_load.sectors
+    shared, hits = h.l2_read - private, h.l2_read - h.l2_misses - private
+    many = SECTOR_BYTES * shared > SHARED_READS * h.dram_read_bytes and 2 * hits > shared
+    if launch.l2 != "cold" or launch.grid == (1, 1, 1) or not many:
+        return None
+    return Advice(
+        "INF", "MemoryWorkloadAnalysis", "L2 Reads Are An Upper Bound",
+        f"{hits:,} of {h.l2_read:,} sectors read hit L2: SMs read the same lines. The card merges such reads "
+        "before L2 when they come at about the same time (not modelled), and counts fewer.")
+
+
 def occupancy_limiter(launch: Launch) -> Advice | None:
     """Name what limits the resident blocks where theoretical occupancy is under half."""
     occupancy = launch.occupancy
@@ -251,6 +270,7 @@ RULES: tuple[Rule, ...] = (
     atomic_bank_conflicts,
     local_memory,
     low_l1_hits,
+    shared_reads,
     unvalidated_gpu,
     occupancy_limiter,
     tail_effect,

@@ -159,6 +159,18 @@ def test_source_level_instructions_are_modelled_and_say_what_the_card_counts_mor
     assert ("Compilers merge" in metric.excludes) == op.endswith("ld")
 
 
+def test_every_count_of_l2_sectors_that_holds_reads_says_that_it_is_an_upper_bound(sample) -> None:
+    before = values(sample)
+    for field in ("l2_read", "l2_fabric_read", "l2_hits"):
+        setattr(sample.counters.hierarchy, field, 2 * getattr(sample.counters.hierarchy, field))
+    after = values(sample)
+    counts = {m.name for m in METRICS if m.unit == "sector" and before[m.name] != after[m.name]}
+    assert "lts__t_sectors_srcunit_tex_op_read.sum" in counts and len(counts) == 6
+    assert counts == {m.name for m in METRICS if "upper bound" in m.excludes}
+    assert "it is an upper bound" in explain("lts__t_sectors_srcunit_tex_op_read.sum")
+    assert "upper bound" not in explain("lts__t_sectors_srcunit_tex_op_write.sum")
+
+
 def doubled(launch, *parts: str):
     """Return a launch in which every counter of these parts is twice as large."""
     counters = {p: getattr(launch.counters, p) for p in parts}
