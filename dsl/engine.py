@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import inspect
 import os
 import tempfile
 from dataclasses import dataclass
@@ -88,21 +89,22 @@ class Compiled:
         for name, entry in _ENTRIES.items():
             if name in self.code.text.declared:
                 llvm.add_symbol(name, entry.address)
-        self._machine = machine.link(_object(self.text))
+        self._machine = machine.link(_object(self.text, self.key.counts_only))
         kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
         return kind(self._machine.address("run_blocks"))
 
 
-def _object(text: str) -> bytes:
+def _object(text: str, counts_only: bool) -> bytes:
     """Return the object code of a module, from the disk cache where it has it."""
-    who = f"{version('llvmlite')} {llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}\n"
+    passes = inspect.getsource(machine)
+    who = f"{version('llvmlite')} {llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()} {counts_only} {passes}\n"
     name = hashlib.sha256((who + text).encode()).hexdigest()[:32]
     file = cache_home() / "kernels" / f"{name}.o"
     try:
         return file.read_bytes()
     except OSError:
         pass
-    obj = machine.to_object(text)
+    obj = machine.to_object(text, counts_only)
     _keep(file, obj)
     return obj
 

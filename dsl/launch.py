@@ -187,14 +187,8 @@ class Placed:
     nonnegative: frozenset[str]
 
 
-def _device_layout(array: Any) -> tuple[int, ...]:
-    """Return the byte strides an array has on the device: its own if they can stay, else those of a C-contiguous copy."""
-    strides = tuple(int(s) for s in array.strides)
-    return strides if all(s >= 0 for s in strides) else VirtualArray(tuple(array.shape), np.dtype(array.dtype)).strides
-
-
-def place_arguments(fn: ir.Function, args: tuple[Any, ...], memory: GlobalMemory) -> Placed:
-    """Copy arguments to the device in order; one host array passed twice (or two views of it) has one place."""
+def place_arguments(fn: ir.Function, args: tuple[Any, ...], memory: GlobalMemory, with_data: bool = True) -> Placed:
+    """Place arguments on the device in order, and copy their data; one host array passed twice (or two views of it) has one place."""
     params: dict[str, int | float] = {}
     copies: list[tuple[np.ndarray, np.ndarray]] = []
     nonnegative = []
@@ -205,16 +199,20 @@ def place_arguments(fn: ir.Function, args: tuple[Any, ...], memory: GlobalMemory
             if param.type[0] in "su" and params[param.name] >= 0:
                 nonnegative.append(param.name)
             continue
-        address, strides = _place_array(value, memory, owners, copies)
+        address, strides = _place_array(value, memory, owners)
+        if with_data and isinstance(value, np.ndarray):
+            view = memory.view(address, value.shape, value.dtype, strides)
+            view[...] = value
+            if value.flags.writeable:
+                copies.append((value, view))
         params[f"{param.name}.base"] = address
         params.update({f"{param.name}.shape.{k}": int(n) for k, n in enumerate(value.shape)})
         params.update({f"{param.name}.stride.{k}": int(s) for k, s in enumerate(strides)})
     return Placed(params, copies, frozenset(nonnegative))
 
 
-def _place_array(
-    value: Any, memory: GlobalMemory, owners: dict[int, tuple[int, int]], copies: list[tuple[np.ndarray, np.ndarray]]
-) -> tuple[int, tuple[int, ...]]:
+def _place_array(value: Any, memory: GlobalMemory, owners: dict[int, tuple[int, int]]) -> tuple[int, tuple[int, ...]]:
+    """Return the address and byte strides of an array on the device; `owners` maps what is placed to (address, host address)."""
     if isinstance(value, DeviceArray):
         if value.memory is not memory:
             raise LaunchRefused("a device array belongs to another simulated GPU; make it in the session that launches the kernel")
@@ -230,11 +228,7 @@ def _place_array(
     if id(owner) not in owners:
         owners[id(owner)] = (memory.alloc(high - low), low)
     base, start = owners[id(owner)]
-    address = base + int(value.__array_interface__["data"][0]) - start
-    view = memory.view(address, value.shape, value.dtype, value.strides)
-    view[...] = value
-    copies.append((value, view))
-    return address, value.strides
+    return base + int(value.__array_interface__["data"][0]) - start, value.strides
 
 
 def _check_arguments(kernel: Dispatcher, args: tuple[Any, ...], counts_only: bool) -> None:
@@ -289,14 +283,14 @@ def launch(
     check_launch(device.arch, size, shape, fn.static_shared_bytes, shared_bytes, 1, _buffers(fn, shared_bytes), kernel.__name__)
     mark = device.memory.mark()
     try:
-        placed = place_arguments(fn, args, device.memory)
+        placed = place_arguments(fn, args, device.memory, with_data=not counts_only)
         placed.params.update(_dynamic_extents(fn, shared_bytes))
         if max_steps is None:
             from dsl.engine import MAX_STEPS as max_steps
         run = _Run(kernel, fn, arg_types, size, shape, placed, device, shared_bytes, registers, counts_only, max_steps, strict_index)
         result = run.by_engine("compiled" if engine == "auto" else engine, args, progress)
         for host, view in placed.copies:
-            if not counts_only and engine != "oracle":
+            if engine != "oracle":
                 host[...] = view
     finally:
         device.memory.release(mark)
