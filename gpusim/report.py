@@ -38,7 +38,7 @@ def lines(launches: Sequence[Launch], only: str | None = None) -> Iterator[str]:
     if not launches:
         yield "No kernels were profiled."
     if len(launches) > 1 and only is None:
-        yield from (*render(pipeline(launches)), *paragraph(PIPELINE_NOTE), "")
+        yield from (*render(pipeline(launches)), *paragraph(pipeline_note(launches)), "")
     for launch in launches:
         yield header(launch)
         yield from options(launch)
@@ -68,7 +68,6 @@ def section_lines(section: Section) -> list[str]:
     return out
 
 
-PIPELINE_NOTE = "Requests, L1 bytes and FLOPs are exact, L2 and DRAM bytes modelled."
 PIPELINE_HEADERS = (
     "ID",
     "Kernel",
@@ -86,7 +85,7 @@ PIPELINE_HEADERS = (
 def pipeline(launches: Sequence[Launch]) -> Table:
     """Return a row a launch and a row of totals, which is their sum (occupancy has none).
 
-    Dirty bytes are a state of L2 and not a count: the title says what their total is.
+    Dirty bytes are a state of L2 and not a count: `pipeline_note` says what their total is.
     """
     rows: list[tuple[Cell, ...]] = []
     total = Counters.zero()
@@ -95,10 +94,15 @@ def pipeline(launches: Sequence[Launch]) -> Table:
         amounts = _amounts(launch.counters, replayed(launch), dirty)
         rows.append((str(i), launch.kernel, *amounts, float(launch.occupancy.theoretical_pct)))
         total = total + launch.counters
-    left, meaning = _dirty_total(launches)
+    left, _ = _dirty_total(launches)
     rows.append(("", "Total", *_amounts(total, all(map(replayed, launches)), left), ""))
-    title = f"{len(launches)} launches. {meaning}."
-    return Table(PIPELINE_HEADERS, tuple(rows), "ll" + "r" * 8, title, ruled_rows=1)
+    return Table(PIPELINE_HEADERS, tuple(rows), "ll" + "r" * 8, f"{len(launches)} launches", ruled_rows=1)
+
+
+def pipeline_note(launches: Sequence[Launch]) -> str:
+    """Return what stands below the table of a pipeline: how sure its columns are, and what Total Dirty is."""
+    meaning = _dirty_total(launches)[1]
+    return f"Requests, L1 bytes and FLOPs are exact, L2 and DRAM bytes modelled. {meaning}."
 
 
 def _dirty_total(launches: Sequence[Launch]) -> tuple[int | None, str]:

@@ -254,15 +254,15 @@ def test_the_dirty_bytes_of_cold_launches_add_up_and_those_of_warm_ones_are_the_
         for n, launch in enumerate(launches):  # make_launch gives each its own counters: 100, 200, ... dirty
             launch.counters.hierarchy.dirty_bytes = 100 * (n + 1)
         text = report.text(launches)
-        return row(text, "    Total")[5], text.splitlines()[0]
+        return row(text, "    Total")[5], " ".join(text.split())
 
     assert total("cold", "cold", "cold")[0] == "600"
     assert total("warm", "warm", "warm")[0] == "300"
     assert total("cold", "warm")[0] == "n/a"
-    assert total("cold", "cold")[1] == (
-        "2 launches. Total Dirty: sum of what each launch leaves, as each starts with an empty L2.")
-    assert total("warm", "warm")[1] == (
-        "2 launches. Total Dirty: what the last launch leaves, as L2 stays warm.")
+    by_sum = "Total Dirty: sum of what each launch leaves, as each starts with an empty L2."
+    by_last = "Total Dirty: what the last launch leaves, as L2 stays warm."
+    assert by_sum in total("cold", "cold")[1] and by_last not in total("cold", "cold")[1]
+    assert by_last in total("warm", "warm")[1] and by_sum not in total("warm", "warm")[1]
 
 
 def test_one_launch_has_no_totals(make_launch: Make) -> None:
