@@ -1,15 +1,16 @@
 """A launch from `kernel[grid, block](*args)` to a `Launch` with every counter.
 
-What it models: what the driver and the hardware do around a kernel: arguments are copied to the device and back, blocks run in waves, a
-wave's traces go through the caches of the SMs it runs on. What it leaves out: time. Checked by what it counts; see dsl/engine.py
-and gpusim/hierarchy.py.
+What it models: what the driver and the hardware do around a kernel: arguments are copied to the device and
+back, blocks run in waves, a wave's traces go through the caches of the SMs it runs on. What it leaves out:
+time. Checked by what it counts; see dsl/engine.py and gpusim/hierarchy.py.
 
-Engines: "compiled" (dsl/codegen.py), "ir" (dsl/interpreter.py), "oracle" (the Python source, a thread at a time). "auto" is
-the compiled one.
+Engines: "compiled" (dsl/codegen.py), "ir" (dsl/interpreter.py), "oracle" (the Python source, a thread at a
+time). "auto" is the compiled one.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,15 +32,18 @@ from gpusim.scheduler import waves
 
 ENGINES = ("auto", "compiled", "ir", "oracle")
 QUANTUM_RECORDS = 32
-"""Records a block replays before its neighbours take a turn: about one 32-lane tile row of requests; modelled."""
+"""Records a block replays before its neighbours take a turn: about one 32-lane tile row of requests.
+
+Modelled.
+"""
 Progress = Callable[[int, int], None]
 
 
 class Device:
     """Hold a simulated GPU between launches: its memory and its caches.
 
-    arch: the GPU. l2: "cold" empties the caches before each launch, as ncu does; "warm" keeps L2 as the previous launch
-    left it. quantum_records: how many trace records a block replays in one turn (modelled).
+    arch: the GPU. l2: "cold" empties the caches before each launch, as ncu does; "warm" keeps L2 as the
+    previous launch left it. quantum_records: how many trace records a block replays in one turn (modelled).
     """
 
     def __init__(self, arch: Arch, l2: str = "cold", quantum_records: int = QUANTUM_RECORDS) -> None:
@@ -59,7 +63,8 @@ class Device:
 class DeviceArray:
     """Be an array in the device's memory: what `cuda.to_device` and `cuda.device_array` return.
 
-    Indexing and numpy functions see the device's data directly; `copy_to_host` gives a numpy array of its own.
+    Indexing and numpy functions see the device's data directly; `copy_to_host` gives a numpy array of its
+    own.
     """
 
     def __init__(self, device: Device, shape: tuple[int, ...], dtype: Any) -> None:
@@ -102,8 +107,8 @@ class DeviceArray:
 class Dispatcher:
     """Be a kernel, or a device function: what `@cuda.jit` returns.
 
-    `kernel[grid, block, stream, shared_bytes](*args)` launches it on the current session's GPU (gpusim/session.py). A device
-    function is called from kernels only. py_func is the Python function.
+    `kernel[grid, block, stream, shared_bytes](*args)` launches it on the current session's GPU
+    (gpusim/session.py). A device function is called from kernels only. py_func is the Python function.
     """
 
     def __init__(self, py_func: Callable[..., Any], device: bool = False, options: dict[str, Any] | None = None) -> None:
@@ -128,7 +133,9 @@ class Dispatcher:
         return self._compiled[arg_types, key]
 
     def __getitem__(self, configuration: Any) -> Callable[..., None]:
-        """Return a function that launches: kernel[grid, block], [grid, block, stream] or [grid, block, stream, shared_bytes]."""
+        """Return a function that launches: kernel[grid, block], [grid, block, stream] or [grid, block,
+        stream, shared_bytes].
+        """
         if self.device:
             raise LaunchRefused(f"{self.__name__} is a device function; call it from a kernel")
         if not isinstance(configuration, tuple) or not 2 <= len(configuration) <= 4:
@@ -188,7 +195,10 @@ class Placed:
 
 
 def place_arguments(fn: ir.Function, args: tuple[Any, ...], memory: GlobalMemory, with_data: bool = True) -> Placed:
-    """Place arguments on the device in order, and copy their data; one host array passed twice (or two views of it) has one place."""
+    """Place arguments on the device in order, and copy their data.
+
+    One host array passed twice (or two views of it) has one place.
+    """
     params: dict[str, int | float] = {}
     copies: list[tuple[np.ndarray, np.ndarray]] = []
     nonnegative = []
@@ -212,7 +222,10 @@ def place_arguments(fn: ir.Function, args: tuple[Any, ...], memory: GlobalMemory
 
 
 def _place_array(value: Any, memory: GlobalMemory, owners: dict[int, tuple[int, int]]) -> tuple[int, tuple[int, ...]]:
-    """Return the address and byte strides of an array on the device; `owners` maps what is placed to (address, host address)."""
+    """Return the address and byte strides of an array on the device.
+
+    `owners` maps what is placed to (address, host address).
+    """
     if isinstance(value, DeviceArray):
         if value.memory is not memory:
             raise LaunchRefused("a device array belongs to another simulated GPU; make it in the session that launches the kernel")
@@ -221,14 +234,41 @@ def _place_array(value: Any, memory: GlobalMemory, owners: dict[int, tuple[int, 
         if id(value) not in owners:
             owners[id(value)] = (memory.alloc(value.nbytes), 0)
         return owners[id(value)][0], value.strides
-    owner = value
-    while isinstance(owner.base, np.ndarray):
-        owner = owner.base
+    owner = owner_of(value)
     low, high = np.lib.array_utils.byte_bounds(owner)
     if id(owner) not in owners:
         owners[id(owner)] = (memory.alloc(high - low), low)
     base, start = owners[id(owner)]
     return base + int(value.__array_interface__["data"][0]) - start, value.strides
+
+
+def private_copies(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return arguments whose arrays are copies.
+
+    Views of one array are views of one copy, at the same places in it.
+    """
+    roots: dict[int, tuple[np.ndarray, int]] = {}
+    copies = []
+    for value in args:
+        array = value._view if isinstance(value, DeviceArray) else value
+        if not isinstance(array, np.ndarray):
+            copies.append(array)
+            continue
+        owner = array if isinstance(value, DeviceArray) else owner_of(array)
+        low, high = np.lib.array_utils.byte_bounds(owner)
+        if id(owner) not in roots:
+            roots[id(owner)] = np.frombuffer(bytearray(ctypes.string_at(low, high - low)), np.uint8), low
+        root, start = roots[id(owner)]
+        offset = int(array.__array_interface__["data"][0]) - start
+        copies.append(np.ndarray(array.shape, array.dtype, root, offset, array.strides))
+    return tuple(copies)
+
+
+def owner_of(array: np.ndarray) -> np.ndarray:
+    """Return the array whose storage a view shows (itself if it is none)."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
 
 
 def _check_arguments(kernel: Dispatcher, args: tuple[Any, ...], counts_only: bool) -> None:
@@ -267,12 +307,14 @@ def launch(
     strict_index: bool = False,
     progress: Progress | None = None,
 ) -> Launch:
-    """Run one launch and return what it counted; arrays among the arguments are changed in place, as by numba.cuda.
+    """Run one launch and return what it counted.
 
-    shared_bytes: dynamic shared memory. registers: a thread's (given or recorded); None: the kernel's max_registers, else an estimate.
-    counts_only: no float work and no data, the same counts. max_steps: passes of a warp through the headers of while loops
-    before it counts as endless (None: dsl.engine.MAX_STEPS). progress: called with (blocks done, blocks in all).
-    Raises the UserErrors of a mistaken launch or kernel; arrays are unchanged then.
+    Arrays among the arguments are changed in place, as by numba.cuda.
+    shared_bytes: dynamic shared memory. registers: a thread's (given or recorded); None: the kernel's
+    max_registers, else an estimate. counts_only: no float work and no data, the same counts. max_steps:
+    passes of a warp through the headers of while loops before it counts as endless (None:
+    dsl.engine.MAX_STEPS). progress: called with (blocks done, blocks in all). Raises the UserErrors of a
+    mistaken launch or kernel; arrays are unchanged then.
     """
     if engine not in ENGINES:
         raise BadOption(f"engine {engine!r} is unknown; there are {', '.join(ENGINES)}")
@@ -396,8 +438,12 @@ class _Run:
     def run_oracle(self, args: tuple[Any, ...], progress: Progress | None) -> tuple[Counters, tuple[str, ...]]:
         from dsl import oracle
 
-        run = oracle.run(self.kernel.py_func, self.grid, self.block, args, self.shared_bytes, self.max_steps, self.strict_index,
+        copies = private_copies(args)
+        run = oracle.run(self.kernel.py_func, self.grid, self.block, copies, self.shared_bytes, self.max_steps, self.strict_index,
                          register_arrays=self.compiled.register_arrays)
+        for host, copy in zip(args, copies, strict=True):
+            if isinstance(host, (np.ndarray, DeviceArray)) and (isinstance(host, DeviceArray) or host.flags.writeable):
+                host[...] = copy
         note = "the Python oracle ran: accesses and requests are counted; arithmetic, L1, L2 and DRAM are not"
         return oracle.as_counters(run), (note,)
 

@@ -1,0 +1,83 @@
+"""Run one kernel by the compiled engine and by the interpreter of WarpIR, for tests that compare them in everything."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from dsl import interpreter
+from dsl.engine import Compiled, EngineRun, Key
+from dsl.launch import Dispatcher, place_arguments
+from dsl.types import arg_type
+from gpusim.counters import Counters
+from gpusim.memory import FIRST_ADDRESS, GlobalMemory
+
+MEMORY_BYTES = 1 << 28
+MAX_STEPS = 200_000
+
+
+@dataclass
+class Outcome:
+    """Hold what one engine gave: a trace a block, counters, runs of each basic block, and global memory after."""
+
+    traces: list[np.ndarray]
+    counters: Counters
+    execs: np.ndarray
+    memory: np.ndarray
+
+
+def load_source(text: str, directory: Path, name: str) -> ModuleType:
+    """Write a module's source to a file and import it."""
+    file = directory / f"{name}.py"
+    file.write_text(text, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def both(
+    kernel: Dispatcher, grid: tuple[int, int, int], block: tuple[int, int, int], args: tuple[Any, ...], shared_bytes: int = 0
+) -> tuple[Outcome, Outcome]:
+    """Return what the compiled engine and the interpreter give for one launch on fresh memory."""
+    fn = kernel.function(tuple(arg_type(a) for a in args))
+    blocks = grid[0] * grid[1] * grid[2]
+    extents = {f"{a.name}.shape.0": shared_bytes // 4 for a in fn.shared if a.bytes == 0}
+
+    memory = GlobalMemory(MEMORY_BYTES)
+    placed = place_arguments(fn, args, memory)
+    compiled = Compiled(fn, Key(block, False, False, placed.nonnegative))
+    run = EngineRun(compiled, grid, {**placed.params, **extents}, memory, fn.static_shared_bytes + shared_bytes, MAX_STEPS)
+    records, offsets = run.wave(0, blocks)
+    traces = [records[offsets[b] : offsets[b + 1]].copy() for b in range(blocks)]
+    engine = Outcome(traces, run.counters(), run.block_execs, _bytes(memory))
+
+    memory = GlobalMemory(MEMORY_BYTES)
+    placed = place_arguments(fn, args, memory)
+    ir_run = interpreter.run(
+        fn, grid, block, {**placed.params, **extents}, memory, shared_bytes, None, MAX_STEPS, False, compiled.register_arrays
+    )
+    return engine, Outcome(ir_run.trace, ir_run.counters, ir_run.block_execs, _bytes(memory))
+
+
+def _bytes(memory: GlobalMemory) -> np.ndarray:
+    return memory.view(FIRST_ADDRESS, (memory.mark() - FIRST_ADDRESS,), np.uint8).copy()
+
+
+def assert_equal(engine: Outcome, oracle: Outcome) -> None:
+    """Assert that two outcomes are the same in every trace record, counter, block execution and byte (any NaN equals any NaN)."""
+    np.testing.assert_array_equal(engine.execs, oracle.execs)
+    assert len(engine.traces) == len(oracle.traces)
+    for a, b in zip(engine.traces, oracle.traces, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert engine.counters == oracle.counters
+    a, b = engine.memory.view(np.uint32), oracle.memory.view(np.uint32)
+    both_nan = np.isnan(a.view(np.float32)) & np.isnan(b.view(np.float32))
+    differing = np.flatnonzero((a != b) & ~both_nan)
+    assert not len(differing), f"words {differing[:5]} differ: {a[differing[:5]]} and {b[differing[:5]]}"

@@ -1,0 +1,365 @@
+"""The compiled engine against the interpreter of WarpIR: the same trace, counters, block executions and bits of memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dsl import cuda
+from dsl.launch import Device, launch
+from gpusim.arch import get_arch
+from gpusim.errors import BarrierDivergence, DataDependent, EndlessLoop, LaunchRefused, OutOfBounds
+from gpusim.memory import VirtualArray
+from gpusim.trace import Kind, unpack
+from tests.dsl.engine_support import assert_equal, both, load_source
+from tests.dsl.random_kernels import source
+
+float32, int32 = np.float32, np.int32
+BLOCKS = ((32, 1, 1), (64, 1, 1), (48, 1, 1), (16, 4, 1), (8, 8, 1), (33, 3, 1), (32, 4, 1))
+
+
+def random_case(seed: int, directory) -> None:  # type: ignore[no-untyped-def]
+    block = BLOCKS[seed % len(BLOCKS)]
+    threads = block[0] * block[1]
+    kernel = load_source(source(seed, threads), directory, f"random_{seed}").kernel
+    rng = np.random.default_rng(seed)
+    n, m = 37, 2 * threads - 5
+    args = (rng.standard_normal(n).astype("f4"), rng.integers(-5, 60, n).astype("i4"), np.zeros(m, "f4"), np.zeros(m, "i4"), n)
+    assert_equal(*both(kernel, (2, 1, 1), block, args))
+
+
+@pytest.mark.parametrize("seed", range(21))
+def test_a_random_kernel_runs_the_same_compiled_and_interpreted(seed, tmp_path):
+    random_case(seed, tmp_path)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(1000, 1120))
+def test_many_random_kernels_run_the_same_compiled_and_interpreted(seed, tmp_path):
+    random_case(seed, tmp_path)
+
+
+@cuda.jit
+def add(a, b, c):
+    i = cuda.grid(1)
+    if i < c.size:
+        c[i] = a[i] + b[i]
+
+
+def run(kernel, grid, block, *args, **options):
+    return launch(kernel, grid, block, args, Device(get_arch("h200")), **options)
+
+
+def test_a_ragged_vector_sum_makes_the_requests_that_the_addresses_give():
+    n = 1000
+    a, b, c = np.ones(n, "f4"), np.full(n, 2, "f4"), np.zeros(n, "f4")
+    counters = run(add, 4, 256, a, b, c).counters
+    # 31 whole warps and one of 8 lanes; 4,000 bytes are 125 sectors.
+    assert (counters.global_load.lanes, counters.global_load.requests, counters.global_load.sectors) == (2000, 64, 250)
+    assert (counters.global_store.lanes, counters.global_store.requests, counters.global_store.sectors) == (1000, 32, 125)
+    assert counters.arithmetic.fadd == 1000
+    assert (c == 3).all()
+
+
+def test_a_warp_with_no_lane_in_bounds_makes_no_request():
+    c = np.zeros(32, "f4")
+    counters = run(add, 1, 128, c, c, c).counters
+    assert counters.global_load.requests == 2
+    assert counters.global_store.requests == 1
+
+
+@cuda.jit
+def column(a, o):
+    t = cuda.threadIdx.x
+    total = float32(0)
+    for k in range(a.shape[1]):
+        total += a[t, k]
+    o[t] = total
+
+
+@pytest.mark.parametrize("cols", [32, 33, 40, 64])
+def test_a_thread_a_row_touches_a_sector_a_lane_whatever_the_row_length(cols):
+    rng = np.random.default_rng(0)
+    args = (rng.standard_normal((32, cols)).astype("f4"), np.zeros(32, "f4"))
+    engine, oracle = both(column, (1, 1, 1), (32, 1, 1), args)
+    assert_equal(engine, oracle)
+    assert engine.counters.global_load.sectors == 32 * cols
+
+
+@cuda.jit
+def rows_apart(a, o, k):
+    t = cuda.threadIdx.x
+    o[t * 64 + k] = a[t * 64 + k]
+
+
+@pytest.mark.parametrize("k", [0, 7, 8, 31])
+def test_a_line_a_lane_is_traced_in_lane_order(k):
+    a = np.arange(2048, dtype="f4")
+    engine, oracle = both(rows_apart, (1, 1, 1), (32, 1, 1), (a, a.copy(), k))
+    assert_equal(engine, oracle)
+    loads = unpack(engine.traces[0])
+    loads = loads[loads["kind"] == Kind.LOAD]
+    assert len(loads) == 32
+    assert list(np.diff(loads["line"])) == [2] * 31
+    assert set(loads["mask"]) == {1 << (k // 8)}
+    assert loads["first"].sum() == 1
+
+
+@cuda.jit
+def private(o, n):
+    t = cuda.threadIdx.x
+    fixed = cuda.local.array(4, float32)
+    moving = cuda.local.array(4, float32)
+    for k in range(4):
+        fixed[k] = float32(t + k)
+    for k in range(n):
+        moving[k] = fixed[0] + float32(k)
+    o[t] = moving[n - 1] + fixed[3]
+
+
+def test_a_private_array_with_constant_indices_is_registers_and_one_without_is_local_memory():
+    o = np.zeros(32, "f4")
+    engine, oracle = both(private, (1, 1, 1), (32, 1, 1), (o, 4))
+    assert_equal(engine, oracle)
+    # moving: 4 stores and 1 load of a word, 128 bytes each for the warp.
+    assert (engine.counters.local_store.requests, engine.counters.local_store.sectors) == (4, 16)
+    assert (engine.counters.local_load.requests, engine.counters.local_load.sectors) == (1, 4)
+
+
+@cuda.jit
+def early(o):
+    i = cuda.grid(1)
+    s = cuda.shared.array(64, float32)
+    s[cuda.threadIdx.x] = float32(i)
+    if cuda.threadIdx.x >= 40:
+        return
+    cuda.syncthreads()
+    o[i] = s[39 - cuda.threadIdx.x]
+
+
+def test_threads_that_have_returned_do_not_hold_up_a_barrier():
+    o = np.full(64, -1, "f4")
+    engine, oracle = both(early, (1, 1, 1), (64, 1, 1), (o,))
+    assert_equal(engine, oracle)
+    run(early, 1, 64, o)
+    assert list(o[:40]) == list(range(39, -1, -1)) and (o[40:] == -1).all()
+
+
+@cuda.jit
+def odd_barrier(o):
+    i = cuda.grid(1)
+    if i % 2:
+        cuda.syncthreads()
+    o[i] = 1
+
+
+@cuda.jit
+def two_barriers(o):
+    t = cuda.threadIdx.x
+    if t < 32:
+        cuda.syncthreads()
+    else:
+        o[t] = 3
+        cuda.syncthreads()
+    o[t] = 1
+
+
+@pytest.mark.parametrize("engine", ["compiled", "ir", "oracle"])
+@pytest.mark.parametrize("kernel", [odd_barrier, two_barriers])
+def test_a_barrier_that_some_threads_do_not_reach_names_how_many(kernel, engine):
+    o = np.zeros(64, "f4")
+    with pytest.raises(BarrierDivergence, match="32 threads arrived and 32 are missing"):
+        run(kernel, 1, 64, o, engine=engine)
+    assert (o == 0).all()
+
+
+@cuda.jit
+def past_the_end(o):
+    i = cuda.grid(1)
+    o[i + 1] = 1
+
+
+@cuda.jit
+def before_the_start(o):
+    i = cuda.grid(1)
+    o[i - 1] = i
+
+
+@cuda.jit
+def far_before(o):
+    i = cuda.grid(1)
+    o[i - 100] = i
+
+
+@pytest.mark.parametrize("engine", ["compiled", "ir", "oracle"])
+def test_an_index_out_of_bounds_names_the_lowest_thread_and_changes_nothing(engine):
+    o = np.zeros(100, "f4")
+    with pytest.raises(OutOfBounds, match=r"past_the_end, block \(1, 0, 0\), thread \(35, 0, 0\).*index 100 in dimension 0 of 'o'.*extent is 100"):
+        run(past_the_end, 2, 64, o, engine=engine)
+    assert (o == 0).all()
+
+
+@pytest.mark.parametrize("engine", ["compiled", "ir", "oracle"])
+def test_a_negative_index_wraps_once_and_is_counted(engine):
+    o = np.zeros(64, "f4")
+    result = run(before_the_start, 1, 64, o, engine=engine)
+    assert o[63] == 0 and o[0] == 1 and o[62] == 63
+    assert result.counters.wrapped_indices == 1
+    with pytest.raises(OutOfBounds, match="a negative index wraps once"):
+        run(far_before, 1, 64, o, engine=engine)
+
+
+def test_a_wrapped_index_is_noted_with_its_line_and_strict_index_refuses_it():
+    o = np.zeros(64, "f4")
+    (note,) = run(before_the_start, 1, 64, o).notes
+    line = before_the_start.py_func.__code__.co_firstlineno + 3
+    assert f"test_engine.py:{line}" in note and note.startswith("1 negative")
+    with pytest.raises(OutOfBounds, match="--strict-index"):
+        run(before_the_start, 1, 64, o, strict_index=True)
+
+
+@cuda.jit
+def spin(o):
+    while o[0] < 1:
+        o[1] = 1
+
+
+@cuda.jit
+def long_loop(o, n):
+    i = 0
+    while i < n:
+        i += 1
+    o[0] = i
+
+
+@pytest.mark.parametrize("engine", ["compiled", "ir", "oracle"])
+def test_an_endless_loop_is_stopped_and_a_long_one_is_not(engine):
+    with pytest.raises(EndlessLoop, match="1000 steps"):
+        run(spin, 1, 32, np.zeros(2, "f4"), engine=engine, max_steps=1000)
+    o = np.zeros(1, "i4")
+    run(long_loop, 1, 1, o, 900, engine=engine, max_steps=1000)
+    assert o[0] == 900
+
+
+def test_an_endless_loop_is_stopped_without_a_limit_given():
+    with pytest.raises(EndlessLoop, match="10000000 steps"):
+        run(spin, 1, 32, np.zeros(2, "f4"))
+
+
+@cuda.jit
+def gather(x, o):
+    i = cuda.grid(1)
+    o[x[i]] = i
+
+
+@cuda.jit
+def branch_on_data(x, o):
+    i = cuda.grid(1)
+    if x[i] > 0:
+        o[i] = 1
+
+
+def test_counting_alone_gives_the_same_counts_and_needs_no_data():
+    a, b, c = (np.zeros(5000, "f4") for _ in range(3))
+    whole = run(add, 20, 256, a, b, c)
+    virtual = VirtualArray((5000,), np.dtype("f4"))
+    others = [VirtualArray((5000,), np.dtype("f4")) for _ in range(2)]
+    assert run(add, 20, 256, virtual, *others, counts_only=True).counters == whole.counters
+    with pytest.raises(LaunchRefused, match="has no data"):
+        run(add, 20, 256, virtual, *others)
+
+
+@pytest.mark.parametrize(("kernel", "what"), [(gather, "an address"), (branch_on_data, "a branch")])
+def test_counting_alone_refuses_a_kernel_whose_counts_depend_on_data_and_names_the_line(kernel, what):
+    x, o = np.zeros(32, "i4"), np.zeros(32, "f4")
+    line = kernel.py_func.__code__.co_firstlineno + 3
+    with pytest.raises(DataDependent, match=rf"{what} of kernel .*test_engine.py:{line}"):
+        run(kernel, 1, 32, x, o, counts_only=True)
+
+
+def test_one_array_passed_twice_has_one_place():
+    a = np.arange(64, dtype="f4")
+    counters = run(add, 1, 64, a, a, a).counters
+    assert (a == 2 * np.arange(64)).all()
+    assert counters.hierarchy.dram_read_bytes == 256
+
+
+def test_views_share_the_place_of_their_owner():
+    whole = np.arange(128, dtype="f4")
+    run(add, 1, 64, whole[:64], whole[64:], whole[:64])
+    assert (whole[:64] == np.arange(64) + np.arange(64, 128)).all()
+
+
+def test_strided_arrays_are_read_by_their_strides_and_reversed_ones_as_well():
+    base = np.arange(256, dtype="f4")
+    c = np.zeros(64, "f4")
+    counters = run(add, 1, 64, base[::4], base[::-1][:64], c).counters
+    assert (c == base[::4] + base[::-1][:64]).all()
+    # stride 16 bytes: 16 sectors a request of 32 lanes; stride -4: 4.
+    assert counters.global_load.sectors == 2 * 16 + 2 * 4
+
+
+def test_a_read_only_array_can_be_read():
+    a = np.broadcast_to(np.float32(2), (64,))
+    c = np.zeros(64, "f4")
+    run(add, 1, 64, a, a, c)
+    assert (c == 4).all()
+
+
+@cuda.jit
+def last_lane_wins(o, x):
+    o[0] = x[cuda.grid(1)]
+
+
+def test_where_lanes_store_to_one_address_the_highest_lane_stays():
+    o, x = np.zeros(1, "f4"), np.arange(40, dtype="f4")
+    counters = run(last_lane_wins, 1, 40, o, x).counters
+    assert o[0] == 39
+    assert (counters.global_store.requests, counters.global_store.sectors, counters.global_store.lanes) == (2, 2, 40)
+
+
+@cuda.jit
+def unwritten(o):
+    s = cuda.shared.array(32, float32)
+    n = cuda.shared.array(32, int32)
+    t = cuda.threadIdx.x
+    o[t] = s[t] if t < 16 else float32(n[t])
+
+
+def test_shared_memory_starts_as_nan_and_minus_one():
+    o = np.zeros(32, "f4")
+    run(unwritten, 1, 32, o)
+    assert np.isnan(o[:16]).all() and (o[16:] == -1).all()
+
+
+@cuda.jit
+def swap_until(o, n):
+    a = cuda.threadIdx.x
+    b = a + 100
+    k = 0
+    while k < n + cuda.threadIdx.x % 3:
+        a, b = b, a
+        k += 1
+    o[cuda.threadIdx.x] = a * 1000 + b
+
+
+def test_lanes_that_leave_a_loop_in_different_iterations_keep_their_own_values():
+    o = np.zeros(32, "i4")
+    assert_equal(*both(swap_until, (1, 1, 1), (32, 1, 1), (o, 2)))
+    run(swap_until, 1, 32, o, 2)
+    expected = [(t + 100) * 1000 + t if (2 + t % 3) % 2 else t * 1000 + t + 100 for t in range(32)]
+    assert list(o) == expected
+
+
+@cuda.jit
+def three_dimensions(o):
+    x, y, z = cuda.grid(3)
+    o[z, y, x] = x + 10 * y + 100 * z + 1000 * cuda.threadIdx.y
+
+
+def test_grids_and_blocks_of_three_dimensions():
+    o = np.zeros((4, 6, 8), "i4")
+    assert_equal(*both(three_dimensions, (2, 3, 2), (4, 2, 2), (o,)))
+    run(three_dimensions, (2, 3, 2), (4, 2, 2), o)
+    z, y, x = np.indices(o.shape)
+    assert (o == x + 10 * y + 100 * z + 1000 * (y % 2)).all()
