@@ -1,23 +1,25 @@
-"""Three questions about a whole kernel: which private arrays live in registers, what counting alone needs, how many registers it takes.
+"""What a whole kernel needs: private arrays kept in registers, what counting alone takes, registers a thread.
 
-What it models: unrolling of loops with known trip counts (an array whose every index is then a constant becomes registers, as in
-ptxas); a backward slice from branches and addresses; the pressure of live values. What it leaves out: scheduling and spilling, so
-the register estimate is marked modelled. Checked by `l1tex__t_sectors_pipe_lsu_mem_local_*` and `launch__registers_per_thread`.
+What it models: unrolling of loops with known trip counts (an array whose every index is then a constant
+becomes registers, as in ptxas); a backward slice from branches and addresses; the pressure of live values.
+What it leaves out: scheduling and spilling, so the register estimate is marked modelled. Checked by
+`l1tex__t_sectors_pipe_lsu_mem_local_*` and `launch__registers_per_thread`.
 """
 
 from __future__ import annotations
 
 from dsl import ir
-from dsl.ssa import Phi, Ssa, build
+from dsl.ssa import Phi, Ssa, build, registers_read
 from gpusim.errors import DataDependent
 
 _RESERVED_REGISTERS = 10
-"""Registers that every kernel has beside its own values: addresses in flight, the stack pointer, predicates spilled to registers.
+"""Registers that every kernel has beside its own values: addresses in flight, the stack pointer, predicates
+spilled to registers.
 Calibrated on the recorded kernels; part of a modelled number."""
 
 
 def register_arrays(fn: ir.Function) -> frozenset[str]:
-    """Return the private arrays whose every index is a constant once loops with compile-time trip counts are unrolled."""
+    """Return the private arrays with constant indices alone, once loops of constant length are unrolled."""
     return register_arrays_of(build(fn)) if fn.local else frozenset()
 
 
@@ -35,7 +37,10 @@ def register_arrays_of(ssa: Ssa) -> frozenset[str]:
 
 
 def _dynamic_values(ssa: Ssa) -> set[int]:
-    """Return the SSA registers that no unrolling makes constant: everything that is not built from constants and counters of constant loops."""
+    """Return the SSA registers that no unrolling makes constant.
+
+    That is everything not built from constants and counters of constant loops.
+    """
     dynamic: set[int] = set()
     changed = True
     while changed:
@@ -57,18 +62,22 @@ def _constant_after_unrolling(ssa: Ssa, block: int, definition: ir.Instr | Phi, 
         if block not in ssa.loops:
             return False
         terminator = ssa.fn.blocks[block].terminator
-        return isinstance(terminator, ir.Bra) and known(terminator.cond) and all(map(known, definition.incoming.values()))
+        counts = isinstance(terminator, ir.Bra) and known(terminator.cond)
+        return counts and all(map(known, definition.incoming.values()))
     if isinstance(definition, (ir.Sreg, ir.LdParam, ir.Ld, ir.Atom)):
         return False
     return all(map(known, ir.sources(definition)))
 
 
 def counting_slice(ssa: Ssa) -> set[int]:
-    """Return the SSA registers that branches, addresses and index checks depend on; raise DataDependent if data are among them."""
+    """Return the SSA registers that branches, addresses and index checks depend on.
+
+    Raise DataDependent if data are among them.
+    """
     todo: list[tuple[ir.Operand, ir.Instr | ir.Terminator]] = []
     for block in ssa.fn.blocks:
         for instr in block.instrs:
-            if isinstance(instr, (ir.Ld, ir.St, ir.Atom)):
+            if isinstance(instr, ir.Access):
                 todo.append((instr.addr, instr))
             elif isinstance(instr, ir.Chk):
                 todo += [(instr.index, instr), (instr.extent, instr)]
@@ -91,30 +100,37 @@ def counting_slice(ssa: Ssa) -> set[int]:
 def _spoiled(ssa: Ssa, load: ir.Ld | ir.Atom, user: ir.Instr | ir.Terminator) -> str:
     what = "a branch" if isinstance(user, ir.Bra) else "an address"
     return (
-        f"--counts-only: {what} of kernel {ssa.fn.name} at {user.loc.file}:{user.loc.line} depends on data read from {load.array} at "
-        f"{load.loc.file}:{load.loc.line}, so its counts need the data; run it without --counts-only"
+        f"--counts-only: {what} of kernel {ssa.fn.name} at {user.loc.file}:{user.loc.line} depends on data "
+        f"read from {load.array} at {load.loc.file}:{load.loc.line}, so its counts need the data; "
+        "run it without --counts-only"
     )
 
 
 def estimate_registers(ssa: Ssa, arrays: frozenset[str]) -> int:
-    """Estimate the registers of a thread: the most 32-bit values live at once, private arrays, and a reserve. Modelled.
+    """Estimate the registers of a thread: the most 32-bit values live at once, private arrays, a reserve.
 
-    Values that are the same for the whole block (parameters, blockIdx) are left out: they sit in uniform registers or
-    constant memory.
+    Modelled. Values that are the same for the whole block (parameters, blockIdx) are left out: they sit in
+    uniform registers or constant memory.
     """
-    registers = ssa.registers()
-    outside = {i for i, (_, d) in ssa.defs.items() if isinstance(d, ir.LdParam) or (isinstance(d, ir.Sreg) and "ctaid" in d.name)}
-    words = {i: 0 if r.type == "pred" or i in outside else (2 if r.type.endswith("64") else 1) for i, r in registers.items()}
+    words = {i: _words(ssa.defs[i][1], reg) for i, reg in ssa.registers().items()}
     peak = 0
     for b, block in enumerate(ssa.fn.blocks):
         live: set[int] = set()
         for t in ir.successors(block.terminator):
             live |= ssa.live_in[t]
-            live |= {o.index for p in ssa.phis[t] if isinstance(o := p.incoming[b], ir.Reg)}
+            live |= registers_read(tuple(p.incoming[b] for p in ssa.phis[t]))
         for instr in reversed([*block.instrs, block.terminator]):
             peak = max(peak, sum(words[i] for i in live))
-            if not isinstance(instr, (ir.Jmp, ir.Bra, ir.Bar, ir.Ret)) and (dst := ir.destination(instr)) is not None:
+            if (dst := ir.destination(instr)) is not None:
                 live.discard(dst.index)
-            live |= {o.index for o in ir.sources(instr) if isinstance(o, ir.Reg)}
+            live |= registers_read(ir.sources(instr))
     private = sum(-(-a.bytes // 4) for a in ssa.fn.local if a.name in arrays)
     return peak + private + _RESERVED_REGISTERS
+
+
+def _words(definition: ir.Instr | Phi, reg: ir.Reg) -> int:
+    """Return the 32-bit registers of a thread that a value takes."""
+    for_the_block = isinstance(definition, ir.Sreg) and "ctaid" in definition.name
+    if reg.type == "pred" or for_the_block or isinstance(definition, ir.LdParam):
+        return 0
+    return 2 if reg.type.endswith("64") else 1

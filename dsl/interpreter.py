@@ -326,7 +326,7 @@ def _pass_barrier(run: _BlockRun, waiting: list[tuple[Warp, int, Array]]) -> Non
     run.launch.counters.barriers += len(waiting)
     run.trace.append(pack(run.barriers, 0, Kind.BARRIER, first=False))
     for warp, index, mask in waiting:
-        warp.send(ir.successors(run.launch.fn.blocks[index].terminator)[0], mask)  # type: ignore[arg-type]
+        warp.send(ir.successors(run.launch.fn.blocks[index].terminator)[0], mask)
 
 
 def _run_thread_block(launch: _Launch, linear: int) -> np.ndarray:

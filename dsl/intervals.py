@@ -1,17 +1,20 @@
-"""Integer ranges: what values a register of an SSA function can take, from constants, launch limits and loop conditions.
+"""Integer ranges: the values an SSA register can take, from constants, launch limits and loop conditions.
 
-What it models: intervals over the integers, widened to infinity where a loop would go on moving a bound, then narrowed by the
-comparisons that dominate a use. What it leaves out: relations between registers, and overflow (64-bit indices do
-not reach it). It decides which index checks are free and which indices cannot be negative. Checked by no metric.
+What it models: intervals over the integers, widened to infinity where a loop would go on moving a bound, then
+narrowed by the comparisons that dominate a use. What it leaves out: relations between registers, and overflow
+(64-bit indices do not reach it). It decides which index checks are free and which indices cannot be negative.
+Checked by no metric.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from dsl import ir
-from dsl.ssa import Phi, Ssa
+from dsl.ssa import Phi, Ssa, written
 
 INF = math.inf
 Interval = tuple[float, float]
@@ -23,7 +26,7 @@ _WIDEN_AFTER = 3
 
 @dataclass(frozen=True)
 class Limits:
-    """Say what is known of a launch before it runs: the block's shape, and parameters that are not negative."""
+    """Say what is known of a launch before it runs: the block's shape, and parameters of at least 0."""
 
     block: tuple[int, int, int]
     nonnegative: frozenset[str] = frozenset()
@@ -37,8 +40,17 @@ def _product(a: Interval, b: Interval) -> Interval:
 def _floor_quotient(a: Interval, b: Interval) -> Interval:
     if b[0] <= 0:
         return TOP
-    corners = [x if abs(x) == INF else (0.0 if y == INF and x >= 0 else x // y if y != INF else -1.0) for x in a for y in b]
+    corners = [_quotient(x, y) for x in a for y in b]
     return min(corners), max(corners)
+
+
+def _quotient(x: float, y: float) -> float:
+    """Return floor(x / y) for y > 0; its limit where an end is infinite."""
+    if abs(x) == INF:
+        return x
+    if y == INF:
+        return 0.0 if x >= 0 else -1.0
+    return x // y
 
 
 def _remainder(a: Interval, b: Interval, floor: bool) -> Interval:
@@ -51,11 +63,11 @@ def _remainder(a: Interval, b: Interval, floor: bool) -> Interval:
 
 
 def _shift_left(a: Interval, b: Interval) -> Interval:
-    return _product(a, (2.0 ** b[0], 2.0 ** b[1])) if 0 <= b[0] and b[1] < 63 else TOP
+    return _product(a, (2.0 ** b[0], 2.0 ** b[1])) if b[0] >= 0 and b[1] < 63 else TOP
 
 
 def _shift_right(a: Interval, b: Interval) -> Interval:
-    return _floor_quotient(a, (2.0 ** b[0], 2.0 ** b[1])) if 0 <= b[0] and b[1] < 64 else TOP
+    return _floor_quotient(a, (2.0 ** b[0], 2.0 ** b[1])) if b[0] >= 0 and b[1] < 64 else TOP
 
 
 def _bit_and(a: Interval, b: Interval) -> Interval:
@@ -63,7 +75,7 @@ def _bit_and(a: Interval, b: Interval) -> Interval:
     return (0, min(tops)) if tops else TOP
 
 
-_BINARY = {
+_BINARY: dict[str, Callable[..., Interval]] = {
     "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
     "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
     "mul": _product,
@@ -77,7 +89,7 @@ _BINARY = {
     "shr": _shift_right,
     "and": _bit_and,
 }
-_UNARY = {
+_UNARY: dict[str, Callable[..., Interval]] = {
     "mov": lambda a: a,
     "neg": lambda a: (-a[1], -a[0]),
     "abs": lambda a: (max(0, a[0], -a[1]), max(abs(a[0]), abs(a[1]))),
@@ -109,38 +121,51 @@ def _to_multiples(interval: Interval, divisor: int) -> Interval:
 
 
 def _divisors(ssa: Ssa) -> dict[int, int]:
-    """Return a number that divides each integer register (0: it is 0): a counter from 0 in steps of 8 is a multiple of 8."""
+    """Map each integer register to a number that divides it (0: it is 0).
+
+    A counter from 0 in steps of 8 is a multiple of 8.
+    """
     known: dict[int, int] = {}
-
-    def of(o: ir.Operand) -> int | None:
-        if isinstance(o, ir.Imm):
-            return abs(o.value) if isinstance(o.value, int) else 1
-        return known.get(o.index)
-
-    def transfer(definition: ir.Instr | Phi) -> int | None:
-        if isinstance(definition, Phi):
-            values = [v for o in definition.incoming.values() if (v := of(o)) is not None]
-            return math.gcd(*values) if values else None
-        values = [of(o) for o in ir.sources(definition)]
-        if None in values:
-            return None
-        match definition:
-            case ir.Alu(op="add" | "sub" | "min" | "max"):
-                return math.gcd(*values)
-            case ir.Alu(op="mul"):
-                return values[0] * values[1]
-            case ir.Alu(op="mov" | "neg") | ir.Cvt(to_type="s64" | "s32", from_type="s64" | "s32"):
-                return values[0]
-        return 1
-
     changed = True
     while changed:
         changed = False
         for index, (_, definition) in ssa.defs.items():
-            if definition.dst.type[0] in "su" and (new := transfer(definition)) is not None and new != known.get(index):
+            if not _is_integer(written(definition)):
+                continue
+            new = _divisor(definition, known)
+            if new is not None and new != known.get(index):
                 known[index] = new
                 changed = True
     return known
+
+
+def _is_integer(reg: ir.Reg | None) -> TypeGuard[ir.Reg]:
+    return reg is not None and reg.type[0] in "su"
+
+
+def _divisor(definition: ir.Instr | Phi, known: dict[int, int]) -> int | None:
+    """Return what divides the result of a definition; None while that is unknown of an operand."""
+    operands = definition.incoming.values() if isinstance(definition, Phi) else ir.sources(definition)
+    found = [_operand_divisor(o, known) for o in operands]
+    values = [v for v in found if v is not None]
+    if isinstance(definition, Phi):
+        return math.gcd(*values) if values else None
+    if len(values) < len(found):
+        return None
+    match definition:
+        case ir.Alu(op="add" | "sub" | "min" | "max"):
+            return math.gcd(*values)
+        case ir.Alu(op="mul"):
+            return values[0] * values[1]
+        case ir.Alu(op="mov" | "neg") | ir.Cvt(to_type="s64" | "s32", from_type="s64" | "s32"):
+            return values[0]
+    return 1
+
+
+def _operand_divisor(operand: ir.Operand, known: dict[int, int]) -> int | None:
+    if isinstance(operand, ir.Imm):
+        return abs(operand.value) if isinstance(operand.value, int) else 1
+    return known.get(operand.index)
 
 
 class Intervals:
@@ -168,7 +193,7 @@ class Intervals:
         interval = self.base.get(reg.index, TOP)
         _, definition = self.ssa.defs[reg.index]
         if not isinstance(definition, Phi):
-            again = self._transfer(definition, lambda o: self.at(o, block))
+            again = self._transfer(definition, lambda o: self.at(o, block)) or TOP
             interval = max(interval[0], again[0]), min(interval[1], again[1])
         for setp, truth in self.facts[block]:
             op = setp.op if truth else _NEGATED[setp.op]
@@ -179,38 +204,40 @@ class Intervals:
         return _to_multiples(interval, self.divisors.get(reg.index, 1))
 
     def _solve(self) -> None:
+        """Find an interval for every integer register that holds in the whole function."""
         visits: dict[int, int] = {}
         changed = True
         while changed:
             changed = False
             for b, block in enumerate(self.ssa.fn.blocks):
                 for definition in [*self.ssa.phis[b], *block.instrs]:
-                    reg = definition.dst if isinstance(definition, Phi) else ir.destination(definition)
-                    if reg is None or reg.type[0] not in "su":
-                        continue
-                    old = self.base.get(reg.index)
-                    new = self._joined(definition) if isinstance(definition, Phi) else self._transfer(definition, self._value)
-                    if new is None or new == old:
-                        continue
-                    visits[reg.index] = visits.get(reg.index, 0) + 1
-                    if old is not None and visits[reg.index] > _WIDEN_AFTER:
-                        new = (old[0] if new[0] >= old[0] else -INF), (old[1] if new[1] <= old[1] else INF)
-                        if new == old:
-                            continue
-                    self.base[reg.index] = new
-                    changed = True
+                    reg = written(definition)
+                    if _is_integer(reg) and self._moved(reg, definition, visits):
+                        changed = True
+
+    def _moved(self, reg: ir.Reg, definition: ir.Instr | Phi, visits: dict[int, int]) -> bool:
+        """Bring a register's interval up to date, widened after some visits; return whether it changed."""
+        old, new = self.base.get(reg.index), self._evaluated(definition)
+        if new is None or new == old:
+            return False
+        visits[reg.index] = visits.get(reg.index, 0) + 1
+        if old is not None and visits[reg.index] > _WIDEN_AFTER:
+            new = (old[0] if new[0] >= old[0] else -INF), (old[1] if new[1] <= old[1] else INF)
+        self.base[reg.index] = new
+        return new != old
+
+    def _evaluated(self, definition: ir.Instr | Phi) -> Interval | None:
+        if isinstance(definition, Phi):
+            return _hull([self._value(o) for o in definition.incoming.values()])
+        return self._transfer(definition, self._value)
 
     def _value(self, operand: ir.Operand) -> Interval | None:
         if isinstance(operand, ir.Imm):
             return (operand.value, operand.value) if isinstance(operand.value, (int, bool)) else TOP
         return self.base.get(operand.index) if operand.type[0] in "su" else TOP
 
-    def _joined(self, phi: Phi) -> Interval | None:
-        known = [v for o in phi.incoming.values() if (v := self._value(o)) is not None]
-        return (min(v[0] for v in known), max(v[1] for v in known)) if known else None
-
-    def _transfer(self, instr, value):  # type: ignore[no-untyped-def]
-        """Return the interval an instruction gives for the intervals of its operands; None while one is unknown."""
+    def _transfer(self, instr: ir.Instr, value: Callable[[ir.Operand], Interval | None]) -> Interval | None:
+        """Return the interval an instruction gives for those of its operands; None while one is unknown."""
         match instr:
             case ir.Sreg(name=name):
                 return self._special(name)
@@ -218,14 +245,9 @@ class Intervals:
                 nonnegative = ".shape." in name or name in self.limits.nonnegative
                 return (0, INF) if nonnegative else TOP
             case ir.Alu(op=op, srcs=srcs):
-                args = [value(s) for s in srcs]
-                if None in args:
-                    return None
-                table = _UNARY if len(args) == 1 else _BINARY
-                return table[op](*args) if op in table else TOP
+                return _computed(op, [value(s) for s in srcs])
             case ir.Selp(a=a, b=b):
-                known = [v for v in (value(a), value(b)) if v is not None]
-                return (min(v[0] for v in known), max(v[1] for v in known)) if known else None
+                return _hull([value(a), value(b)])
             case ir.Cvt(src=src, from_type=from_type) if from_type[0] in "su":
                 return value(src)
             case ir.Cvt(from_type="pred"):
@@ -247,7 +269,23 @@ class Intervals:
         if kind == "laneid":
             return 0, 31
         extent = self.limits.block["xyz".index(axis)]
-        return {"tid": (0, extent - 1), "ntid": (extent, extent), "ctaid": (0, 2**31 - 2), "nctaid": (1, 2**31 - 1)}[kind]
+        thread = {"tid": (0, extent - 1), "ntid": (extent, extent)}
+        return {**thread, "ctaid": (0, 2**31 - 2), "nctaid": (1, 2**31 - 1)}[kind]
+
+
+def _computed(op: str, operands: list[Interval | None]) -> Interval | None:
+    """Return the interval of an operation's result; None while an operand's is unknown."""
+    known = [v for v in operands if v is not None]
+    if len(known) < len(operands):
+        return None
+    table = _UNARY if len(known) == 1 else _BINARY
+    return table[op](*known) if op in table else TOP
+
+
+def _hull(intervals: list[Interval | None]) -> Interval | None:
+    """Return the smallest interval around those that are known; None if none is."""
+    known = [v for v in intervals if v is not None]
+    return (min(v[0] for v in known), max(v[1] for v in known)) if known else None
 
 
 def _dominating_facts(ssa: Ssa) -> list[list[tuple[ir.Setp, bool]]]:
@@ -258,16 +296,17 @@ def _dominating_facts(ssa: Ssa) -> list[list[tuple[ir.Setp, bool]]]:
         child = b
         while child != 0:
             parent = ssa.idom[child]
-            terminator = ssa.fn.blocks[parent].terminator
-            if isinstance(terminator, ir.Bra) and ssa.preds[child] == [parent] and terminator.if_true != terminator.if_false:
-                here += _facts_of(ssa, terminator.cond, child == terminator.if_true)
+            end = ssa.fn.blocks[parent].terminator
+            one_way = ssa.preds[child] == [parent]
+            if isinstance(end, ir.Bra) and one_way and end.if_true != end.if_false:
+                here += _facts_of(ssa, end.cond, child == end.if_true)
             child = parent
         facts.append(here)
     return facts
 
 
 def _facts_of(ssa: Ssa, cond: ir.Operand, truth: bool) -> list[tuple[ir.Setp, bool]]:
-    """Split a condition into comparisons: an `and` that holds gives both, an `or` that does not gives both negated."""
+    """Split a condition into comparisons: both of an `and` that holds, both of an `or` that does not."""
     if isinstance(cond, ir.Imm):
         return []
     match ssa.defs[cond.index][1]:

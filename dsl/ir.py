@@ -1,25 +1,29 @@
 """WarpIR: a kernel as a control-flow graph over typed virtual registers.
 
 What it models: the program that one thread of a kernel runs, in the vocabulary of PTX: registers that may be
-assigned more than once, basic blocks, and one terminator a block. Nothing of Python is left in it, so a second
-front end (PTX) can produce it and every analysis serves both.
-What it leaves out: lanes, warps and masks (the engine and the interpreter add them), and anything about caches.
-Which ncu metric checks it: none directly; the counts of its instructions become `smsp__sass_thread_inst_executed_op_*`.
+assigned more than once, basic blocks, and one terminator a block. Nothing of Python is left in it, so a
+second front end (PTX) can produce it and every analysis serves both.
+What it leaves out: lanes, warps and masks (the engine and the interpreter add them), and all of the caches.
+Which ncu metric checks it: none directly; the counts of its instructions become
+`smsp__sass_thread_inst_executed_op_*`.
 
 Rules that `verify` enforces:
-- Block order is layout order. An edge goes forward in the list, or back to the header of the loop it is in; the
-  blocks of a loop are contiguous, the header is its first block, and its one back edge leaves its last block. A
-  divergent warp runs its lowest block first, which is reconvergence at the immediate post-dominator.
+- Block order is layout order. An edge goes forward in the list, or back to the header of the loop it is in;
+  the blocks of a loop are contiguous, the header is its first block, and its one back edge leaves its last
+  block. A divergent warp runs its lowest block first, which is reconvergence at the immediate post-dominator.
 - A barrier is a terminator: `Bar(target)` waits, then goes on at `target`.
-- Registers are typed; an operand whose type differs from the instruction's, at the same width, is reinterpreted.
+- Registers are typed; an operand of another type than the instruction's, at the same width, is reinterpreted.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
-BYTES = {"pred": 1, "u8": 1, "s8": 1, "u16": 2, "s16": 2, "u32": 4, "s32": 4, "f32": 4, "u64": 8, "s64": 8, "f64": 8}
+BYTES = {
+    "pred": 1, "u8": 1, "s8": 1, "u16": 2, "s16": 2,
+    "u32": 4, "s32": 4, "f32": 4, "u64": 8, "s64": 8, "f64": 8,
+}  # fmt: skip
 REGISTER_TYPES = ("pred", "s32", "u32", "s64", "u64", "f32", "f64")
 
 
@@ -54,10 +58,10 @@ class Alu:
     """Compute dst = op(srcs) in `type`.
 
     Integer ops: add sub mul div rem (truncating, as PTX) floordiv floormod (as Python) and or xor not shl shr
-    min max neg abs mov. Float ops: add sub mul fma fma_sat fma_rm div sqrt rsqrt rcp ex2 lg2 neg abs min max mov
-    copysign floor ceil trunc rint, and the library calls named in `MATH_CALLS`. min and max of floats return the
-    other operand when one is NaN (PTX min.f32). Predicates: and or xor not mov. `tag` refines how the
-    instruction becomes machine code, see dsl/machine.py.
+    min max neg abs mov. Float ops: add sub mul fma fma_sat fma_rm div sqrt rsqrt rcp ex2 lg2 neg abs min max
+    mov copysign floor ceil trunc rint, and the library calls named in `MATH_CALLS`. min and max of floats
+    return the other operand when one is NaN (PTX min.f32). Predicates: and or xor not mov. `tag` refines how
+    the instruction becomes machine code, see dsl/machine.py.
     """
 
     op: str
@@ -70,8 +74,9 @@ class Alu:
 
 @dataclass(frozen=True, slots=True)
 class Cvt:
-    """Convert src from `from_type` to `to_type`; float to int truncates toward zero and saturates, int to float rounds to nearest even.
+    """Convert src from `from_type` to `to_type`.
 
+    Float to int truncates toward zero and saturates, int to float rounds to nearest even.
     "pred" as a target tests src != 0; as a source it is 0 or 1.
     """
 
@@ -128,7 +133,10 @@ class Sreg:
 
 @dataclass(frozen=True, slots=True)
 class LdParam:
-    """Read a launch parameter: a scalar by its name, or of an array `A.base` (u64 address), `A.shape.0`, `A.stride.0` (s64, bytes)."""
+    """Read a launch parameter: a scalar by its name, or a word of an array A.
+
+    Those are `A.base` (u64 address), `A.shape.0` (s64, elements) and `A.stride.0` (s64, bytes).
+    """
 
     dst: Reg
     name: str
@@ -137,9 +145,10 @@ class LdParam:
 
 @dataclass(frozen=True, slots=True)
 class Chk:
-    """Check one index: dst = index, or index + extent once where it is negative; outside [-extent, extent) is an error.
+    """Check one index: dst = index, or index + extent where it is negative; all s64.
 
-    All s64. `array` and `dim` name the place for the message. numba.cuda wraps a negative index the same way.
+    An index outside [-extent, extent) is an error. `array` and `dim` name the place for the message.
+    numba.cuda wraps a negative index the same way.
     """
 
     dst: Reg
@@ -152,9 +161,10 @@ class Chk:
 
 @dataclass(frozen=True, slots=True)
 class Ld:
-    """Load dst from `addr` (s64). space: global (byte address), shared (byte offset in the block), local (byte offset in the thread).
+    """Load dst from `addr` (s64) in a space.
 
-    `type` is the element type in memory; u8, s8, u16, s16 and pred widen into the register (dst type u32, s32 or pred).
+    space: global (byte address), shared (byte offset in the block) or local (byte offset in the thread).
+    `type` is the element type in memory; u8, s8, u16, s16 and pred widen into the register (u32, s32, pred).
     """
 
     space: str
@@ -167,7 +177,7 @@ class Ld:
 
 @dataclass(frozen=True, slots=True)
 class St:
-    """Store `value` to `addr`; spaces and types as in Ld. Where lanes collide, the highest lane's value stays."""
+    """Store `value` to `addr`, spaces and types as in Ld; where lanes collide, the highest lane's stays."""
 
     space: str
     type: str
@@ -179,9 +189,10 @@ class St:
 
 @dataclass(frozen=True, slots=True)
 class Atom:
-    """Do one atomic: *addr = op(*addr, value), lanes in ascending order; op is add, max or min. dst, if any, gets the old value.
+    """Do one atomic: *addr = op(*addr, value), lanes in ascending order; op is add, max or min.
 
-    Without dst it is a RED, with dst an ATOM. A float max ignores NaN, as numba.cuda's does.
+    dst gets the old value; with it this is an ATOM, without it (None) a RED. A float max ignores NaN, as
+    numba.cuda's does.
     """
 
     op: str
@@ -194,6 +205,7 @@ class Atom:
     loc: Loc
 
 
+Access = Ld | St | Atom
 Instr = Alu | Cvt | Bitcast | Setp | Selp | Sreg | LdParam | Chk | Ld | St | Atom
 
 
@@ -235,7 +247,10 @@ Terminator = Jmp | Bra | Bar | Ret
 
 @dataclass
 class Block:
-    """Hold straight-line instructions and the terminator; `may_spin` marks the header of a loop with no bound known (while)."""
+    """Hold straight-line instructions and the terminator, which is None while the block is being built.
+
+    `may_spin` marks the header of a loop with no bound known (while).
+    """
 
     instrs: list[Instr] = field(default_factory=list)
     terminator: Terminator | None = None
@@ -244,7 +259,10 @@ class Block:
 
 @dataclass(frozen=True)
 class Param:
-    """Describe a kernel parameter: a scalar (ndim None) or an array; `layout` is C (contiguous), F or A (any strides)."""
+    """Describe a kernel parameter: a scalar (ndim None) or an array.
+
+    `layout` is C (contiguous), F or A (any strides).
+    """
 
     name: str
     type: str
@@ -254,7 +272,10 @@ class Param:
 
 @dataclass(frozen=True)
 class SharedArray:
-    """Place a shared array at a byte `offset` of the block's shared memory; a dynamic one has bytes 0 and starts at `offset` too."""
+    """Place a shared array at a byte `offset` of the block's shared memory.
+
+    A dynamic one has bytes 0 and starts at `offset` too.
+    """
 
     name: str
     type: str
@@ -278,7 +299,7 @@ class LocalArray:
 
 @dataclass
 class Function:
-    """Hold one kernel: parameters, arrays, blocks in layout order (block 0 is the entry), and the number of registers."""
+    """Hold one kernel: parameters, arrays, and blocks in layout order; block 0 is the entry."""
 
     name: str
     file: str
@@ -299,11 +320,14 @@ class Function:
         return max((a.offset + a.bytes for a in self.local), default=0)
 
 
-MATH_CALLS = ("exp", "log", "exp2", "log2", "log10", "sin", "cos", "tan", "tanh", "pow", "fmod", "atan2", "erf", "log1p", "expm1")
+MATH_CALLS = (
+    "exp", "log", "exp2", "log2", "log10", "sin", "cos", "tan", "tanh",
+    "pow", "fmod", "atan2", "erf", "log1p", "expm1",
+)  # fmt: skip
 
 
-def successors(terminator: Terminator) -> tuple[int, ...]:
-    """List the blocks a terminator may go to, in the order (true, false) for a branch."""
+def successors(terminator: Terminator | None) -> tuple[int, ...]:
+    """List the blocks a terminator may go to, (true, false) for a branch; none where it is None."""
     match terminator:
         case Jmp(target=t) | Bar(target=t):
             return (t,)
@@ -312,8 +336,8 @@ def successors(terminator: Terminator) -> tuple[int, ...]:
     return ()
 
 
-def sources(instr: Instr | Terminator) -> tuple[Operand, ...]:
-    """List the operands an instruction or a terminator reads."""
+def sources(instr: Instr | Terminator | None) -> tuple[Operand, ...]:
+    """List the operands an instruction or a terminator reads; none where it is None."""
     match instr:
         case Alu(srcs=srcs):
             return srcs
@@ -334,8 +358,8 @@ def sources(instr: Instr | Terminator) -> tuple[Operand, ...]:
     return ()
 
 
-def destination(instr: Instr) -> Reg | None:
-    """Return the register an instruction writes, or None."""
+def destination(instr: Instr | Terminator | None) -> Reg | None:
+    """Return the register an instruction writes, or None; a terminator writes none."""
     return getattr(instr, "dst", None)
 
 
@@ -347,7 +371,7 @@ def loops(fn: Function) -> dict[int, int]:
     """Map each loop header to the last block of its loop (the block with the farthest back edge)."""
     last: dict[int, int] = {}
     for i, block in enumerate(fn.blocks):
-        for s in successors(block.terminator) if block.terminator else ():
+        for s in successors(block.terminator):
             if s <= i:
                 last[s] = max(i, last.get(s, i))
     return last
@@ -369,21 +393,29 @@ def verify(fn: Function) -> None:
                 raise MalformedIR(f"{fn.name}: the loop at {s} has two back edges, from {i} and {spans[s]}")
             for header, last in spans.items():
                 if header < s <= last and not header <= i <= last:
-                    raise MalformedIR(f"{fn.name}: block {i} enters the loop {header}..{last} at {s}, not at its header")
+                    loop = f"the loop {header}..{last}"
+                    raise MalformedIR(f"{fn.name}: block {i} enters {loop} at {s}, not at its header")
 
 
 def dump(fn: Function) -> str:
     """Print the function as text, one instruction a line, for people."""
-    def show(x: object) -> str:
-        if isinstance(x, Reg):
-            return f"%{x.index}:{x.type}" + (f"({x.name})" if x.name else "")
-        return repr(x.value) if isinstance(x, Imm) else str(x)
-
     lines = [f"kernel {fn.name}({', '.join(p.name for p in fn.params)})"]
     for i, block in enumerate(fn.blocks):
         lines.append(f"block {i}{' may spin' if block.may_spin else ''}:")
-        for ins in [*block.instrs, block.terminator]:
-            fields = [f"{k}={show(v) if not isinstance(v, tuple) else '(' + ', '.join(map(show, v)) + ')'}"
-                      for k in type(ins).__dataclass_fields__ if k != "loc" and (v := getattr(ins, k)) != ""]
-            lines.append(f"  {type(ins).__name__.lower()} " + " ".join(fields) + f"  ; line {ins.loc.line if ins else '?'}")
+        lines += [f"  {_shown_instr(ins)}" for ins in block.instrs]
+        lines.append(f"  {_shown_instr(block.terminator)}" if block.terminator else "  no terminator")
     return "\n".join(lines)
+
+
+def _shown_instr(ins: Instr | Terminator) -> str:
+    values = {f.name: getattr(ins, f.name) for f in fields(ins)}
+    shown = [f"{name}={_shown(v)}" for name, v in values.items() if name != "loc" and v != ""]
+    return f"{type(ins).__name__.lower()} {' '.join(shown)}  ; line {ins.loc.line}"
+
+
+def _shown(x: object) -> str:
+    if isinstance(x, tuple):
+        return f"({', '.join(map(_shown, x))})"
+    if isinstance(x, Reg):
+        return f"%{x.index}:{x.type}" + (f"({x.name})" if x.name else "")
+    return repr(x.value) if isinstance(x, Imm) else str(x)

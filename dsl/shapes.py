@@ -1,13 +1,13 @@
-"""Lane shapes and divergence: how a value varies over the 32 lanes of a warp, and which branches split a warp.
+"""Lane shapes and divergence: how a value varies over the lanes of a warp, and which branches split a warp.
 
-What it models, for each SSA register: Uniform (the same in all active lanes), Pattern (a uniform base plus 32 integers
-known when the kernel is compiled: threadIdx.x, a row index times 4, ...) or Varying; and for a base the largest integer
-that is known to divide it. Then a bank-conflict degree is a constant, a coalesced request costs O(1), and a branch on a
-uniform condition is a plain branch. What it leaves out: relations between registers. Checked by no metric: it only decides
-which code is made.
+What it models, for each SSA register: Uniform (the same in all active lanes), Pattern (a uniform base plus 32
+integers known when the kernel is compiled: threadIdx.x, a row index times 4, ...) or Varying; and for a base
+the largest integer that is known to divide it. Then a bank-conflict degree is a constant, a coalesced request
+costs O(1), and a branch on a uniform condition is a plain branch. What it leaves out: relations between
+registers. Checked by no metric: it only decides which code is made.
 
-Divergence follows reconvergence at the immediate post-dominator: where paths of one divergent branch meet, phis vary; where
-lanes leave a loop in different iterations, the phis at the loop's exits vary.
+Divergence follows reconvergence at the immediate post-dominator: where paths of one divergent branch meet,
+phis vary; where lanes leave a loop in different iterations, the phis at the loop's exits vary.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from dsl import ir
 from dsl.intervals import Intervals
-from dsl.ssa import EXIT, Phi, Ssa, loop_exits
+from dsl.ssa import EXIT, Phi, Ssa, loop_exits, written
 
 LANES = 32
 ZERO = (0,) * LANES
@@ -25,7 +25,10 @@ ZERO = (0,) * LANES
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Describe a value: lanes hold base + pattern[lane]; pattern None means varying. `divisor` divides the base (0: base is 0)."""
+    """Describe a value: lanes hold base + pattern[lane]; pattern None means varying.
+
+    `divisor` divides the base (0: the base is 0).
+    """
 
     pattern: tuple[int, ...] | None
     divisor: int = 1
@@ -51,14 +54,16 @@ def constant(value: int | float | bool) -> Shape:
 
 
 def _added(a: Shape, b: Shape, sign: int) -> Shape:
-    if a.varying or b.varying:
+    if a.pattern is None or b.pattern is None:
         return VARYING
     pattern = tuple(x + sign * y for x, y in zip(a.pattern, b.pattern, strict=True))
     return Shape(pattern, math.gcd(a.divisor, b.divisor))
 
 
 def _scaled(a: Shape, factor: int) -> Shape:
-    return VARYING if a.varying else Shape(tuple(x * factor for x in a.pattern), a.divisor * abs(factor))
+    if a.pattern is None:
+        return VARYING
+    return Shape(tuple(x * factor for x in a.pattern), a.divisor * abs(factor))
 
 
 def _multiplied(a: Shape, b: Shape, x: ir.Operand, y: ir.Operand) -> Shape:
@@ -71,8 +76,8 @@ def _multiplied(a: Shape, b: Shape, x: ir.Operand, y: ir.Operand) -> Shape:
 
 
 def _divided(a: Shape, modulus: int, quotient: bool) -> Shape:
-    """Return the shape of a // modulus or a % modulus (floor), exact where no lane carries past a multiple of modulus."""
-    if a.varying or modulus <= 0:
+    """Return the shape of a // modulus or a % modulus, exact where no lane carries past a multiple; floor."""
+    if a.pattern is None or modulus <= 0:
         return VARYING
     if a.divisor % modulus == 0:
         lanes = tuple(x // modulus if quotient else x % modulus for x in a.pattern)
@@ -119,13 +124,16 @@ class Shapes:
             changed = False
             for b, block in enumerate(self.ssa.fn.blocks):
                 for definition in [*self.ssa.phis[b], *block.instrs]:
-                    reg = definition.dst if isinstance(definition, Phi) else ir.destination(definition)
-                    if reg is None:
-                        continue
-                    new = self._phi(b, definition) if isinstance(definition, Phi) else self._transfer(b, definition)
-                    if new is not None and new != self.shape.get(reg.index):
+                    reg, new = written(definition), self._evaluated(b, definition)
+                    if reg is not None and new is not None and new != self.shape.get(reg.index):
                         self.shape[reg.index] = new
                         changed = True
+
+    def _evaluated(self, block: int, definition: ir.Instr | Phi) -> Shape | None:
+        """Return the shape of what a definition writes; None while an operand's is unknown."""
+        if isinstance(definition, Phi):
+            return self._phi(block, definition)
+        return self._transfer(block, definition)
 
     def _phi(self, block: int, phi: Phi) -> Shape | None:
         if block in self._varying_phis:
@@ -138,8 +146,9 @@ class Shapes:
         return Shape(shapes[0].pattern, math.gcd(*(s.divisor for s in shapes)))
 
     def _transfer(self, block: int, instr: ir.Instr) -> Shape | None:
-        shapes = [self._known(o) for o in ir.sources(instr)]
-        if any(s is None for s in shapes):
+        operands = [self._known(o) for o in ir.sources(instr)]
+        shapes = [s for s in operands if s is not None]
+        if len(shapes) < len(operands):
             return None
         match instr:
             case ir.Alu():
@@ -176,37 +185,42 @@ class Shapes:
         return UNIFORM if all(s.uniform for s in shapes) else VARYING
 
     def _integer(self, block: int, instr: ir.Alu, shapes: list[Shape]) -> Shape | None:
-        srcs = instr.srcs
-        factor = srcs[1].value if len(srcs) == 2 and isinstance(srcs[1], ir.Imm) else None
+        """Return the shape of an integer operation, or None where uniform operands are all that helps."""
+        a, b = shapes[0], shapes[-1]
         match instr.op:
             case "mov":
-                return shapes[0]
+                return a
             case "neg":
-                return _scaled(shapes[0], -1)
+                return _scaled(a, -1)
             case "add":
-                return _added(*shapes, 1)
+                return _added(a, b, 1)
             case "sub":
-                return _added(*shapes, -1)
+                return _added(a, b, -1)
             case "mul":
-                return _multiplied(*shapes, *srcs)
-        if factor is None or isinstance(factor, float):
+                return _multiplied(a, b, *instr.srcs)
+        last = instr.srcs[-1]
+        if len(shapes) != 2 or not isinstance(last, ir.Imm) or isinstance(last.value, float):
             return None
-        factor = int(factor)
-        match instr.op:
+        truncates = instr.op in ("shr", "div", "rem")
+        nonnegative = truncates and self._nonnegative(instr.srcs[0], block)
+        return self._by_constant(instr.op, a, int(last.value), nonnegative)
+
+    @staticmethod
+    def _by_constant(op: str, a: Shape, factor: int, nonnegative: bool) -> Shape | None:
+        """Return the shape of a shift, division or mask by a constant; `nonnegative` tells whether a is."""
+        match op:
             case "shl" if 0 <= factor < 63:
-                return _scaled(shapes[0], 1 << factor)
-            case "floordiv":
-                return _divided(shapes[0], factor, True)
-            case "floormod":
-                return _divided(shapes[0], factor, False)
-            case "shr" if 0 <= factor < 63 and self._nonnegative(srcs[0], block):
-                return _divided(shapes[0], 1 << factor, True)
+                return _scaled(a, 1 << factor)
+            case "shr" if 0 <= factor < 63 and nonnegative:
+                return _divided(a, 1 << factor, True)
             case "and" if factor > 0 and (factor & (factor + 1)) == 0:
-                return _divided(shapes[0], factor + 1, False)
-            case "div" if self._nonnegative(srcs[0], block):
-                return _divided(shapes[0], factor, True)
-            case "rem" if self._nonnegative(srcs[0], block):
-                return _divided(shapes[0], factor, False)
+                return _divided(a, factor + 1, False)
+            case "div" | "rem" if not nonnegative:
+                return None
+            case "div" | "floordiv":
+                return _divided(a, factor, True)
+            case "rem" | "floormod":
+                return _divided(a, factor, False)
         return None
 
     def _nonnegative(self, operand: ir.Operand, block: int) -> bool:
@@ -253,20 +267,19 @@ class Shapes:
                 exits = loop_exits(ssa.fn, header, last)
                 joins |= exits
                 starts |= exits
-        label: dict[int, int] = {}
-        if len(starts) == 1:
-            return joins
-        for s in starts:
-            label[s] = s
-        for b in range(min(starts), len(ssa.fn.blocks)):
+        return joins | self._meetings(starts, end) if len(starts) > 1 else joins
+
+    def _meetings(self, starts: set[int], end: int) -> set[int]:
+        """Return the blocks up to `end` that are reached from two of `starts`, going forward."""
+        meetings: set[int] = set()
+        label = {s: s for s in starts}
+        for b in range(min(starts), len(self.ssa.fn.blocks)):
             if b not in label or b == end:
                 continue
-            for t in ir.successors(ssa.fn.blocks[b].terminator):
+            for t in ir.successors(self.ssa.fn.blocks[b].terminator):
                 if t <= b:
                     continue
-                if t in label and label[t] != label[b]:
-                    joins.add(t)
+                if label.setdefault(t, label[b]) != label[b]:
+                    meetings.add(t)
                     label[t] = t
-                elif t not in label:
-                    label[t] = label[b]
-        return joins
+        return meetings

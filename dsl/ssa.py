@@ -1,28 +1,32 @@
-"""Static single assignment: give each assignment of a WarpIR register a name of its own, for the analyses and the code generator.
+"""Static single assignment: give each assignment of a WarpIR register a name of its own.
 
-What it models: which assignment a use sees. Where several meet, a phi says which value comes along which edge. Besides
-the usual places, a phi stands at every edge that leaves a loop, for each register assigned in it: lanes that leave in
-different iterations take their own value along (closed loops). Copies (mov) disappear: the copy's name stands for its source. What it leaves out: lanes and masks. Checked by no metric of its own.
+What it models: which assignment a use sees. Where several meet, a phi says which value comes along which
+edge. Besides the usual places, a phi stands at every edge that leaves a loop, for each register assigned in
+it: lanes that leave in different iterations take their own value along (closed loops). Copies (mov)
+disappear: the copy's name stands for its source. What it leaves out: lanes and masks. Checked by no metric of
+its own.
 
-A loop here is a span of layout: its header to the block with its back edge (dsl/ir.py), so code that runs just before a
-`break` belongs to it as well.
+A loop here is a span of layout: its header to the block with its back edge (dsl/ir.py), so code that runs
+just before a `break` belongs to it as well.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import networkx as nx
 
 from dsl import ir
 
-ENTRY, EXIT = -1, -2
+EXIT = -2
 
 
 @dataclass(eq=False)
 class Phi:
-    """Join values at the top of a block: `incoming` maps each predecessor to the operand that comes from it."""
+    """Join values at the top of a block: `incoming` maps each predecessor to the operand that comes from it.
+    """
 
     dst: ir.Reg
     variable: int
@@ -32,12 +36,18 @@ class Phi:
 Definition = tuple[int, "ir.Instr | Phi"]
 
 
+def written(definition: ir.Instr | Phi) -> ir.Reg | None:
+    """Return the register that an instruction or a phi writes, or None."""
+    return definition.dst if isinstance(definition, Phi) else ir.destination(definition)
+
+
 @dataclass(eq=False)
 class Ssa:
     """Hold a function in SSA form; `fn.blocks` are renamed copies, `phis[b]` stand at the top of block b.
 
-    defs: register index -> (block, instruction or phi). idom and ipdom: immediate (post-)dominators of blocks, EXIT at the end.
-    loops: header -> last block. live_in[b]: SSA registers that block b or a later one reads before they are assigned there.
+    defs: register index -> (block, instruction or phi). idom and ipdom: immediate (post-)dominators of
+    blocks, EXIT at the end. loops: header -> last block. live_in[b]: SSA registers that block b or a later
+    one reads before they are assigned there.
     """
 
     fn: ir.Function
@@ -51,7 +61,7 @@ class Ssa:
 
     def registers(self) -> dict[int, ir.Reg]:
         """Map every SSA register's index to the register."""
-        return {i: d.dst for i, (_, d) in self.defs.items() if d.dst is not None}
+        return {i: reg for i, (_, d) in self.defs.items() if (reg := written(d)) is not None}
 
 
 def control_flow(fn: ir.Function) -> nx.DiGraph:
@@ -120,15 +130,21 @@ def loop_exits(fn: ir.Function, header: int, last: int) -> set[int]:
     return {t for i in span for t in ir.successors(fn.blocks[i].terminator) if t not in span}
 
 
-def _phi_places(fn: ir.Function, frontiers: dict[int, set[int]], live: list[set[int]]) -> list[set[int]]:
-    """Return, for each block, the registers that need a phi at its top."""
-    assigned = _assigned_in(fn)
+def _loop_phis(fn: ir.Function, assigned: dict[int, set[int]], live: list[set[int]]) -> dict[int, set[int]]:
+    """Map each register that a loop assigns to the blocks behind the loop where it needs a phi."""
     forced: dict[int, set[int]] = defaultdict(set)
     for header, last in ir.loops(fn).items():
         for target in loop_exits(fn, header, last):
             for reg in live[target]:
                 if any(header <= b <= last for b in assigned[reg]):
                     forced[reg].add(target)
+    return forced
+
+
+def _phi_places(fn: ir.Function, frontiers: dict[int, set[int]], live: list[set[int]]) -> list[set[int]]:
+    """Return, for each block, the registers that need a phi at its top."""
+    assigned = _assigned_in(fn)
+    forced = _loop_phis(fn, assigned, live)
     places: list[set[int]] = [set() for _ in fn.blocks]
     for reg, blocks in assigned.items():
         todo = list(blocks | forced[reg])
@@ -152,10 +168,12 @@ class _Renamer:
         self.fn, self.ssa, self.next = fn, ssa, 0
 
     def fresh(self, like: ir.Reg) -> ir.Reg:
+        """Return a new register of the type and name of another."""
         self.next += 1
         return ir.Reg(self.next - 1, like.type, like.name)
 
     def walk(self, root: int) -> None:
+        """Rename the blocks that `root` dominates, parents first."""
         children: dict[int, list[int]] = defaultdict(list)
         for b, parent in self.ssa.idom.items():
             if b != parent and b >= 0:
@@ -168,6 +186,8 @@ class _Renamer:
             stack.extend((child, names) for child in sorted(children[block], reverse=True))
 
     def block(self, b: int, names: dict[int, ir.Operand]) -> None:
+        """Rename one block; `names` maps registers to their present names and is brought up to date."""
+
         def read(o: ir.Operand) -> ir.Operand:
             return names.get(o.index, ir.Imm(0)) if isinstance(o, ir.Reg) else o
 
@@ -179,31 +199,33 @@ class _Renamer:
         new = ir.Block(may_spin=old.may_spin)
         for instr in old.instrs:
             copy = _with_sources(instr, read)
-            if _is_copy(copy):
+            if isinstance(copy, ir.Alu) and _is_copy(copy):
                 names[copy.dst.index] = copy.srcs[0]
                 continue
-            if (dst := ir.destination(instr)) is not None:
-                copy = replace(copy, dst=self.fresh(dst))
-                names[dst.index] = copy.dst
-                self.ssa.defs[copy.dst.index] = (b, copy)
+            if not isinstance(copy, ir.St) and copy.dst is not None:
+                fresh = self.fresh(copy.dst)
+                names[copy.dst.index] = fresh
+                copy = replace(copy, dst=fresh)
+                self.ssa.defs[fresh.index] = (b, copy)
             new.instrs.append(copy)
-        new.terminator = _with_sources(old.terminator, read)
+        end = old.terminator
+        new.terminator = replace(end, cond=read(end.cond)) if isinstance(end, ir.Bra) else end
         self.ssa.fn.blocks[b] = new
         for t in ir.successors(old.terminator):
             for phi in self.ssa.phis[t]:
                 phi.incoming[b] = names.get(phi.variable, ir.Imm(0))
 
 
-def _is_copy(instr: ir.Instr) -> bool:
+def _is_copy(instr: ir.Alu) -> bool:
     """Tell whether an instruction only gives a value another name; SSA form needs none of these."""
-    if not isinstance(instr, ir.Alu) or instr.op != "mov" or instr.type != instr.dst.type:
+    if instr.op != "mov" or instr.type != instr.dst.type:
         return False
     source = instr.srcs[0]
     return isinstance(source, ir.Imm) or source.type == instr.type
 
 
-def _with_sources(instr, read):  # type: ignore[no-untyped-def]
-    """Return a copy of an instruction or terminator with every operand mapped by `read`."""
+def _with_sources(instr: ir.Instr, read: Callable[[ir.Operand], ir.Operand]) -> ir.Instr:
+    """Return a copy of an instruction with every operand mapped by `read`."""
     match instr:
         case ir.Alu(srcs=srcs):
             return replace(instr, srcs=tuple(map(read, srcs)))
@@ -219,8 +241,6 @@ def _with_sources(instr, read):  # type: ignore[no-untyped-def]
             return replace(instr, addr=read(addr))
         case ir.St(value=value, addr=addr) | ir.Atom(value=value, addr=addr):
             return replace(instr, value=read(value), addr=read(addr))
-        case ir.Bra(cond=cond):
-            return replace(instr, cond=read(cond))
     return instr
 
 
@@ -260,7 +280,8 @@ def build(fn: ir.Function) -> Ssa:
     ipdom = {b: d for b, d in nx.immediate_dominators(reverse, EXIT).items() if b != EXIT and d is not None}
     frontiers = nx.dominance_frontiers(graph, 0)
     places = _phi_places(fn, frontiers, liveness(fn))
-    by_index = {d.index: d for block in fn.blocks for i in block.instrs if (d := ir.destination(i)) is not None}
+    instrs = (i for block in fn.blocks for i in block.instrs)
+    by_index = {reg.index: reg for i in instrs if (reg := ir.destination(i)) is not None}
     phis = [[Phi(by_index[r], r) for r in sorted(regs)] for regs in places]
     copy = replace(fn, blocks=[ir.Block() for _ in fn.blocks])
     ssa = Ssa(copy, phis, predecessors(fn), idom, ipdom, ir.loops(fn))
