@@ -26,7 +26,7 @@ from gpusim.arch import Arch
 from gpusim.counters import Counters
 from gpusim.errors import BadOption, LaunchRefused, UserError
 from gpusim.launch import Launch, Registers
-from gpusim.memory import GlobalMemory, VirtualArray
+from gpusim.memory import GlobalMemory, VirtualArray, owner_of
 from gpusim.occupancy import check_launch, occupancy, opt_in_note
 from gpusim.scheduler import waves
 
@@ -262,13 +262,6 @@ def private_copies(args: tuple[Any, ...]) -> tuple[Any, ...]:
         offset = int(array.__array_interface__["data"][0]) - start
         copies.append(np.ndarray(array.shape, array.dtype, root, offset, array.strides))
     return tuple(copies)
-
-
-def owner_of(array: np.ndarray) -> np.ndarray:
-    """Return the array whose storage a view shows (itself if it is none)."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array
 
 
 def _check_arguments(kernel: Dispatcher, args: tuple[Any, ...], counts_only: bool) -> None:

@@ -28,7 +28,7 @@ from dsl.oracle_rebuild import Rebuilder, argument
 from dsl.oracle_threads import Strand, Thread, check_barrier, while_lines
 from gpusim.counters import Counters, SharedCounts, SpaceCounts
 from gpusim.errors import UnsupportedFeature
-from gpusim.memory import GlobalMemory
+from gpusim.memory import GlobalMemory, owner_of
 from gpusim.trace import Kind
 
 
@@ -198,9 +198,7 @@ class _Placer:
 
     def address(self, array: np.ndarray) -> int:
         """Return the address of an array, allocated with the array that owns its storage."""
-        owner = array
-        while isinstance(owner.base, np.ndarray):
-            owner = owner.base
+        owner = owner_of(array)
         low, high = _bounds(owner)
         if id(owner) not in self.owners:
             self.owners[id(owner)] = (self.memory.alloc(high - low), low)

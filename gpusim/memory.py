@@ -1,7 +1,8 @@
 """Global memory: one byte-addressed space, 256-byte aligned allocations, and views of it as arrays.
 
-What it models: the addresses that kernels use; they depend on the order and sizes of allocations alone, never on the host.
-What it leaves out: paging, and any limit but the capacity. Addresses feed `l1tex__t_sectors_*` (alignment decides sectors).
+What it models: the addresses that kernels use; they depend on the order and sizes of allocations alone, never
+on the host. What it leaves out: paging, and any limit but the capacity. Addresses feed `l1tex__t_sectors_*`
+(alignment decides sectors).
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux"
 """Python names the flag from 3.13 on; without it Linux refuses an arena larger than its memory."""
 FIRST_ADDRESS = 1 << 20
 CAPACITY_BYTES = 1 << 37
-"""128 GiB of address space; pages are committed when first touched, so an array that is never touched costs nothing."""
+"""128 GiB of address space.
+
+Pages are committed when first touched, so an array that is never touched costs nothing.
+"""
 
 LOCAL_BASE = CAPACITY_BYTES
 """Where the addresses of threads' local memory begin: above every global address."""
@@ -28,7 +32,9 @@ LOCAL_BASE = CAPACITY_BYTES
 
 @dataclass(frozen=True)
 class VirtualArray:
-    """Stand for a C-contiguous array without storage: its shape and dtype decide addresses, and nothing can read it."""
+    """Stand for a C-contiguous array without storage: its shape and dtype decide addresses, and nothing can
+    read it.
+    """
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -96,3 +102,10 @@ class GlobalMemory:
     def view(self, address: int, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...] | None = None) -> np.ndarray:
         """Return the array that lies at an address, sharing its storage."""
         return np.ndarray(shape, dtype, self._bytes, address, strides)
+
+
+def owner_of(array: np.ndarray) -> np.ndarray:
+    """Return the array whose storage a view shows (itself if it is none)."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array

@@ -1,0 +1,71 @@
+"""Every shipped kernel, record by record: the compiled trace is the interpreter's, and holds the requests of the Python source."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dsl import oracle, request_rules
+from dsl.launch import Device, launch
+from dsl.messages import dim3
+from gpusim.arch import H200
+from gpusim.trace import LINE_SHIFT, Kind, unpack
+from tests.dsl.engine_support import assert_equal, both
+from tests.test_formulas_match_simulation import CASES, problem_of, skip_if_long, title
+
+GLOBAL_KINDS = {"load": Kind.LOAD, "store": Kind.STORE, "red": Kind.RED, "atom": Kind.ATOM}
+
+
+def steps_of(name: str, options: dict[str, Any]) -> Any:
+    """Yield the steps of a case; the launches between them run, so that a step finds what the one before it wrote."""
+    device = Device(H200)
+    for step in problem_of(name, options).steps:
+        yield step
+        launch(step.kernel, step.grid, step.block, step.args, device, shared_bytes=step.shared_bytes)
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=title)
+def test_the_compiled_trace_counters_and_memory_are_those_of_the_interpreter(name, options):
+    skip_if_long(options)
+    for step in steps_of(name, options):
+        assert_equal(*both(step.kernel, dim3(step.grid), dim3(step.block), step.args, step.shared_bytes))
+
+
+def records_of_source(run: oracle.OracleRun) -> Counter[tuple[int, int, int, int]]:
+    """Count the (block, line, mask, kind) of the global records that the requests of the Python source make."""
+    found: Counter[tuple[int, int, int, int]] = Counter()
+    for request in run.requests:
+        if request.space != "global":
+            continue
+        kind = GLOBAL_KINDS[request.op]
+        make = request_rules.atomic_records if kind in (Kind.RED, Kind.ATOM) else request_rules.records
+        for record in unpack(np.array(make(request.lanes, request.bytes_per_lane, kind, 0), np.uint64)):
+            found[request.block, int(record["line"]), int(record["mask"]), int(record["kind"])] += 1
+    return found
+
+
+def records_of_trace(traces: list[np.ndarray]) -> Counter[tuple[int, int, int, int]]:
+    """Count the same of the compiled engine's trace, marks left out."""
+    found: Counter[tuple[int, int, int, int]] = Counter()
+    for block, trace in enumerate(traces):
+        for record in unpack(trace):
+            if record["kind"] < Kind.WARP and record["line"] < (1 << 37) >> 7:
+                found[block, int(record["line"]), int(record["mask"]), int(record["kind"])] += 1
+    return found
+
+
+@pytest.mark.parametrize(("name", "options"), [c for c in CASES if c[0] != "standard_attention"], ids=title)
+def test_the_compiled_trace_holds_the_requests_of_the_python_source(name, options):
+    skip_if_long(options)
+    for step in problem_of(name, options).steps:
+        engine, _ = both(step.kernel, dim3(step.grid), dim3(step.block), step.args, step.shared_bytes)
+        copies = tuple(a.copy() if isinstance(a, np.ndarray) else a for a in step.args)
+        source = oracle.run(step.kernel.py_func, step.grid, step.block, copies, step.shared_bytes)
+        assert records_of_trace(engine.traces) == records_of_source(source)
+
+
+def test_the_line_field_holds_every_address_of_global_memory():
+    assert LINE_SHIFT + 37 - 7 <= 64
