@@ -1,16 +1,18 @@
-"""From SSA to machine code: the function that runs one warp from barrier to barrier, with 32 lanes as one vector.
+"""From SSA to machine code: the function that runs one warp from barrier to barrier, 32 lanes as a vector.
 
-What it models: each basic block of WarpIR exists twice. The full form runs while all 32 lanes are there: no masks, plain
-branches. The masked form runs otherwise: every block has a pending mask, and blocks run in layout order, so the lowest block
-with waiting lanes is always next; that is reconvergence at the immediate post-dominator. Where all lanes meet again,
-the full form goes on. A uniform value is a scalar, a known lane pattern is its scalar base, anything else a vector.
-What it leaves out: the order of warps (dsl/runtime_ll.py) and everything beyond L1's door (gpusim/hierarchy.py).
-Checked by the same metrics as dsl/interpreter.py, which judges it: trace and counters must be equal.
+What it models: each basic block of WarpIR exists twice. The full form runs while all 32 lanes are there: no
+masks, plain branches. The masked form runs otherwise: every block has a pending mask, and blocks run in
+layout order, so the lowest block with waiting lanes is always next; that is reconvergence at the immediate
+post-dominator. Where all lanes meet again, the full form goes on. A uniform value is a scalar, a known lane
+pattern is its scalar base, anything else a vector. What it leaves out: the order of warps (dsl/runtime_ll.py)
+and everything beyond L1's door (gpusim/hierarchy.py). Checked by the same metrics as dsl/interpreter.py,
+which judges it: trace and counters must be equal.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from dsl import codegen_memory, ir
 from dsl.codegen_alu import Lane, compare, convert, emit
@@ -18,32 +20,40 @@ from dsl.intervals import Intervals
 from dsl.layout import DONE, FAILED, SPLIT, Ctx, Error, Frame
 from dsl.llvm import LANES, TYPES, Text, constant, lanes_constant, vector
 from dsl.runtime_ll import driver, trace_functions
-from dsl.shapes import Shapes
+from dsl.shapes import Shape, Shapes
 from dsl.ssa import Phi, Ssa, loop_exits
 
 STACK_ELEMENTS = 32
-"""Private arrays up to this size are LLVM stack slots, which its passes turn into vector registers; longer ones stay in the frame."""
+"""Private arrays up to this size are LLVM stack slots, which its passes turn into vector registers.
+
+Longer ones stay in the frame.
+"""
 FLAGS = vector("i1")
+_Computing = ir.Alu | ir.Cvt | ir.Bitcast | ir.Setp | ir.Selp | ir.Sreg | ir.LdParam
+"""Instructions that neither touch memory nor check an index."""
 
 
 @dataclass(frozen=True)
 class CodeOptions:
-    """Say how to make code: the block's shape, whether data are left out, how indices are judged, which arrays are registers."""
+    """Say how to make code: the block's shape, and what the launch asks for.
+
+    counts_only leaves the data out; strict_index refuses negative indices; register_arrays names the private
+    arrays that live in registers. needed: the SSA registers to compute; None means all.
+    """
 
     block: tuple[int, int, int]
     counts_only: bool = False
     strict_index: bool = False
     register_arrays: frozenset[str] = frozenset()
     needed: frozenset[int] | None = None
-    """SSA registers to compute; None means all."""
 
 
 @dataclass
 class WarpCode:
     """Make the text of one kernel's module; `module()` is the only call from outside.
 
-    While a block is being written: `block` is its number, `full` which form, `mask` and `bits` its lanes, `values` what
-    is already in LLVM registers.
+    While a block is being written: `block` is its number, `full` which form, `mask` and `bits` its lanes,
+    `values` what is already in LLVM registers.
     """
 
     ssa: Ssa
@@ -61,14 +71,15 @@ class WarpCode:
         self.fn = fn
         self.values: dict[tuple[int, bool], str] = {}
         self.slots: dict[int, str] = {}
-        memory = [i for b in fn.blocks for i in b.instrs if isinstance(i, (ir.Ld, ir.St, ir.Atom))]
+        memory = [i for b in fn.blocks for i in b.instrs if isinstance(i, ir.Access)]
         self.sites = {id(i): n for n, i in enumerate(memory)}
         self.checks = [i for b in fn.blocks for i in b.instrs if isinstance(i, ir.Chk)]
         self._check_numbers = {id(i): n for n, i in enumerate(self.checks)}
         threads = self.options.block[0] * self.options.block[1] * self.options.block[2]
         self.threads, self.n_warps = threads, -(-threads // LANES)
         self.local_frame_bytes = -(-fn.local_bytes // 4) * 4
-        self.bars = {b: block.terminator.target for b, block in enumerate(fn.blocks) if isinstance(block.terminator, ir.Bar)}
+        ends = {b: block.terminator for b, block in enumerate(fn.blocks)}
+        self.bars = {b: end.target for b, end in ends.items() if isinstance(end, ir.Bar)}
         self.targets = sorted(set(self.bars.values()))
         self.masked = bool(self.shapes.divergent) or threads % LANES != 0
         self._joins = {self.ssa.ipdom.get(b, -1) for b in self.shapes.divergent}
@@ -104,17 +115,21 @@ class WarpCode:
         return self.options.needed is None or index in self.options.needed
 
     def _stack_array(self, array: ir.LocalArray) -> bool:
-        return array.bytes // ir.BYTES[array.type] <= STACK_ELEMENTS and array.name in self.options.register_arrays
+        elements = array.bytes // ir.BYTES[array.type]
+        return elements <= STACK_ELEMENTS and array.name in self.options.register_arrays
 
     def local_array(self, name: str) -> str:
-        """Return the host pointer of this warp's copy of a private array: stack slots in the full form, else its place in the frame."""
+        """Return the host pointer of this warp's copy of a private array.
+
+        That is its stack slots in the full form, if it has any, and its place in the frame otherwise.
+        """
         return self._stack[name] if self.full and name in self._stack else f"%{name}.frame"
 
     def local_start(self, name: str) -> int:
         """Return the byte offset of a private array in the thread's local frame."""
         return next(a.offset for a in self.fn.local if a.name == name)
 
-    def number_of_site(self, instr: ir.Ld | ir.St | ir.Atom) -> int:
+    def number_of_site(self, instr: ir.Access) -> int:
         """Return the number of a memory instruction in program order."""
         return self.sites[id(instr)]
 
@@ -144,7 +159,7 @@ class WarpCode:
         return self.text.do(f"bitcast {form(a)} {value} to {form(b)}")
 
     def raw(self, operand: ir.Operand, type_: str) -> str:
-        """Return an operand as it is represented: a scalar (the base of a pattern), or a vector if it varies."""
+        """Return an operand as it is represented: a scalar (a pattern's base), or a vector if it varies."""
         if isinstance(operand, ir.Imm):
             return constant(operand.value, TYPES[type_])
         varying = self.shapes.shape[operand.index].varying
@@ -159,7 +174,7 @@ class WarpCode:
         if isinstance(operand, ir.Imm):
             return f"splat ({scalar} {constant(operand.value, scalar)})"
         shape = self.shapes.shape[operand.index]
-        if shape.varying:
+        if shape.pattern is None:
             return self.raw(operand, type_)
         key = (operand.index, True)
         if key not in self.values:
@@ -199,26 +214,30 @@ class WarpCode:
     def _assemble(self) -> str:
         t = self.text
         body = "\n".join([*t.head, *t.lines])
-        warp = f"define internal i32 @warp(ptr noalias %ctx, ptr noalias %frame, i32 %resume) {{\nentry:\n{body}\n}}\n"
+        head = "define internal i32 @warp(ptr noalias %ctx, ptr noalias %frame, i32 %resume)"
+        warp = f"{head} {{\nentry:\n{body}\n}}\n"
         run = driver(self.threads, self.frame_bytes, self.poison, len(self.fn.blocks))
         declared = "\n".join(d for n, d in sorted(t.declared.items()) if not n.startswith("llvm.memset"))
         profile = '!0 = !{!"branch_weights", i32 2000, i32 1}\n!1 = !{!"branch_weights", i32 1, i32 2000}\n'
         return "\n".join([trace_functions(), warp, run, declared, profile])
 
     def _bind(self) -> None:
-        """Load what every block uses from the context, and reserve the slots of values that several blocks share."""
+        """Load what every block uses from the context, and reserve slots for values blocks share."""
         t = self.text
-        words = {"global": Ctx.GLOBAL, "shared": Ctx.SHARED, "params": Ctx.PARAMS, "execs": Ctx.EXECS, "sites": Ctx.SITES,
-                 "wraps": Ctx.WRAPS, "scratch": Ctx.SCRATCH}  # fmt: skip
+        words = {
+            "global": Ctx.GLOBAL, "shared": Ctx.SHARED, "params": Ctx.PARAMS, "execs": Ctx.EXECS,
+            "sites": Ctx.SITES, "wraps": Ctx.WRAPS, "scratch": Ctx.SCRATCH,
+        }  # fmt: skip
         for name, word in words.items():
             t.head.append(f"  %{name}.p = getelementptr i64, ptr %ctx, i64 {word:d}")
             t.head.append(f"  %{name} = load ptr, ptr %{name}.p")
-        for index, (block, definition) in self.ssa.defs.items():
-            if self.wanted(index) and self._shared(index, block, definition):
-                self.slots[index] = t.alloca(self.kind(definition.dst))
-        self._stack = {}
+        for index, reg in self.ssa.registers().items():
+            if self.wanted(index) and self._shared(index):
+                self.slots[index] = t.alloca(self.kind(reg))
+        self._stack: dict[str, str] = {}
         for array in self.fn.local:
-            t.head.append(f"  %{array.name}.frame = getelementptr i8, ptr %frame, i64 {self.array_at[array.name]}")
+            place = f"getelementptr i8, ptr %frame, i64 {self.array_at[array.name]}"
+            t.head.append(f"  %{array.name}.frame = {place}")
             if self._stack_array(array) and not self.options.counts_only:
                 count = array.bytes // ir.BYTES[array.type]
                 self._stack[array.name] = t.alloca(f"[{count} x {vector(TYPES[array.type])}]", None)
@@ -232,26 +251,25 @@ class WarpCode:
             self._joins -= set(range(header, last + 1))
             self._joins |= loop_exits(self.fn, header, last)
 
-    def _shared(self, index: int, block: int, definition: ir.Instr | Phi) -> bool:
-        """Tell whether a value needs a slot: a phi, or a value read in another block or by another block's phi."""
-        return isinstance(definition, Phi) or index in self._read_elsewhere
+    def _shared(self, index: int) -> bool:
+        """Tell whether a value needs a slot: a phi, or a value that another block or its phis read."""
+        return isinstance(self.ssa.defs[index][1], Phi) or index in self._read_elsewhere
 
-    @property
+    @cached_property
     def _read_elsewhere(self) -> set[int]:
-        if not hasattr(self, "_elsewhere"):
-            self._elsewhere = set().union(*self.ssa.live_in) if self.ssa.live_in else set()
-        return self._elsewhere
+        return set().union(*self.ssa.live_in)
 
     def _move_stack(self, save: bool) -> None:
-        """Copy the stack slots of small private arrays to the frame, or back: on the way out of the full form, and into it."""
+        """Copy the stack slots of small private arrays to the frame (save: out of the full form), or back."""
         t = self.text
         for array in self.fn.local:
             if array.name not in self._stack:
                 continue
             size = ir.BYTES[array.type]
             kind = vector(f"i{8 * size}")
+            bases = (self._stack[array.name], f"%{array.name}.frame")
             for offset in range(0, array.bytes * LANES, size * LANES):
-                places = [t.do(f"getelementptr i8, ptr {p}, i64 {offset}") for p in (self._stack[array.name], f"%{array.name}.frame")]
+                places = [t.do(f"getelementptr i8, ptr {base}, i64 {offset}") for base in bases]
                 source, sink = places if save else reversed(places)
                 t.put(f"store {kind} {t.do(f'load {kind}, ptr {source}')}, ptr {sink}")
 
@@ -310,7 +328,10 @@ class WarpCode:
     # -------------------------------------------------------------------------------------- one block
 
     def _emit_full(self) -> None:
-        """Write the full forms; a short counted loop over stack slots is written once an iteration, so that LLVM sees constant places."""
+        """Write the full forms.
+
+        A short counted loop over stack slots is written once an iteration, so that LLVM sees constant places.
+        """
         b = 0
         while b < len(self.fn.blocks):
             trips = self._unrolled.get(b)
@@ -333,8 +354,7 @@ class WarpCode:
         block = self.fn.blocks[header]
         for instr in block.instrs:
             self._instruction(instr)
-        terminator = block.terminator
-        leave = terminator.if_false if terminator.if_true in self._span else terminator.if_true
+        leave = next(t for t in ir.successors(block.terminator) if t not in self._span)
         self._copy_phis(header, leave, None)
         self.text.put(f"br label %{self._label(leave)}")
 
@@ -350,7 +370,7 @@ class WarpCode:
         self._count_run(b)
 
     def _loops_to_unroll(self) -> dict[int, int]:
-        """Map the headers of short counted loops that index a stack array, and hold no other loop, to their trips."""
+        """Map headers to trips for short counted loops over a stack array that hold no other loop."""
         found = {}
         for header, last in self.ssa.loops.items():
             trips = constant_trips(self.ssa, header)
@@ -358,10 +378,13 @@ class WarpCode:
             barrier = any(header <= t <= last for t in self.targets)
             if trips is None or trips > STACK_ELEMENTS or inner or barrier:
                 continue
-            instrs = [i for b in self.fn.blocks[header : last + 1] for i in b.instrs if isinstance(i, (ir.Ld, ir.St))]
-            if any(i.space == "local" and i.array in self._stack for i in instrs):
+            instrs = [i for b in self.fn.blocks[header : last + 1] for i in b.instrs]
+            if any(isinstance(i, ir.Ld | ir.St) and self._on_stack(i) for i in instrs):
                 found[header] = trips
         return found
+
+    def _on_stack(self, instr: ir.Ld | ir.St) -> bool:
+        return instr.space == "local" and instr.array in self._stack
 
     def _emit_block(self, b: int, full: bool) -> None:
         if full:
@@ -396,9 +419,13 @@ class WarpCode:
         self.mask = t.do(f"bitcast i32 {self.bits} to {FLAGS}")
 
     def _busy_blocks(self) -> list[int]:
-        """Return the blocks of loops without a barrier: they are counted in a register and added up when the warp stops."""
-        spans = [range(h, last + 1) for h, last in self.ssa.loops.items() if not any(h <= bar <= last for bar in self.bars)]
-        return [b for b in range(len(self.fn.blocks)) if any(b in span for span in spans)]
+        """Return the blocks of loops without a barrier.
+
+        Their runs are counted in a register and added to the counters when the warp stops.
+        """
+        loops = [range(header, last + 1) for header, last in self.ssa.loops.items()]
+        free = [span for span in loops if not any(bar in span for bar in self.bars)]
+        return [b for b in range(len(self.fn.blocks)) if any(b in span for span in free)]
 
     def _count_run(self, b: int) -> None:
         """Count a run of a block: full ones, or partial ones and their lanes."""
@@ -422,20 +449,20 @@ class WarpCode:
         t.label(fine)
 
     def _instruction(self, instr: ir.Instr) -> None:
-        if isinstance(instr, (ir.Ld, ir.St, ir.Atom)):
+        if isinstance(instr, ir.Access):
             codegen_memory.access(self, instr)
         elif isinstance(instr, ir.Chk):
             codegen_memory.check(self, instr)
         elif self.wanted(instr.dst.index):
             self.define(instr.dst, self._value(instr))
 
-    def _value(self, instr: ir.Instr) -> str:
+    def _value(self, instr: _Computing) -> str:
         """Return the value of an instruction without memory, in the representation of its destination."""
         shape = self.shapes.shape[instr.dst.index]
         read = self.vector if shape.varying else self.raw
         match instr:
-            case ir.Alu(op=op, type=type_, srcs=srcs):
-                return self._alu(op, type_, srcs, shape, instr.dst)
+            case ir.Alu():
+                return self._alu(instr, shape)
             case ir.Cvt(to_type=to_type, src=src, from_type=from_type):
                 value = convert(Lane(self.text, from_type, shape.varying), read(src, from_type), to_type)
                 return self.reinterpreted(value, to_type, instr.dst.type, shape.varying)
@@ -444,46 +471,46 @@ class WarpCode:
                 return self.reinterpreted(value, to_type, instr.dst.type, shape.varying)
             case ir.Setp(op=op, type=type_, a=a, b=b):
                 return compare(Lane(self.text, type_, shape.varying), op, read(a, type_), read(b, type_))
-            case ir.Selp(type=type_, a=a, b=b, cond=cond):
-                return self._select(type_, a, b, cond, instr.dst, shape.varying)
+            case ir.Selp():
+                return self._select(instr, shape.varying)
             case ir.Sreg(name=name):
-                return self._special(name, instr.dst, shape)
+                return self._special(name, shape)
             case ir.LdParam(dst=dst, name=name):
                 return self._parameter(dst, name)
-        raise ir.MalformedIR(f"no machine code for {type(instr).__name__}")
 
-    def _alu(self, op: str, type_: str, srcs: tuple[ir.Operand, ...], shape, dst: ir.Reg) -> str:  # type: ignore[no-untyped-def]
+    def _alu(self, instr: ir.Alu, shape: Shape) -> str:
+        op, type_ = instr.op, instr.type
         lane = Lane(self.text, type_, shape.varying)
-        imms = [s.value if isinstance(s, ir.Imm) else None for s in srcs]
+        imms = [s.value if isinstance(s, ir.Imm) else None for s in instr.srcs]
         read = self.vector if shape.varying else self.raw
-        args = [read(s, type_) for s in srcs]
+        args = [read(s, type_) for s in instr.srcs]
         small = False
         if op in ("div", "rem", "floordiv", "floormod") and type_[0] in "su":
-            lo, hi = self.intervals.at(srcs[0], self.block)
+            lo, hi = self.intervals.at(instr.srcs[0], self.block)
             small = lo >= 0 and hi < 2**31
-        if not shape.varying and not shape.uniform or (not shape.varying and type_[0] in "su" and self._from_patterns(srcs)):
+        patterned = not shape.uniform or (type_[0] in "su" and self._from_patterns(instr.srcs))
+        if not shape.varying and patterned:
             op, lane = self._on_base(op, lane)
             small = False
-        return self.reinterpreted(emit(lane, op, args, imms, small), type_, dst.type, shape.varying)
+        return self.reinterpreted(emit(lane, op, args, imms, small), type_, instr.dst.type, shape.varying)
 
     def _from_patterns(self, srcs: tuple[ir.Operand, ...]) -> bool:
         return any(not self.shapes.of(s).uniform for s in srcs)
 
     @staticmethod
     def _on_base(op: str, lane: Lane) -> tuple[str, Lane]:
-        """Return the operation on the base of a pattern: division and shifts round down, whatever the sign of the base."""
+        """Return the operation on a pattern's base: it rounds down, whatever the sign of the base."""
         floor = {"div": "floordiv", "rem": "floormod"}
         signed = Lane(lane.text, lane.type.replace("u", "s"), False)
         return floor.get(op, op), signed
 
-    def _select(self, type_: str, a: ir.Operand, b: ir.Operand, cond: ir.Operand, dst: ir.Reg, varying: bool) -> str:
-        lane = Lane(self.text, type_, varying)
-        read = self.vector if varying else self.raw
-        flag = read(cond, "pred")
-        return self.reinterpreted(lane.select(flag, read(a, type_), read(b, type_)), type_, dst.type, varying)
+    def _select(self, instr: ir.Selp, varying: bool) -> str:
+        type_, read = instr.type, self.vector if varying else self.raw
+        flag, a, b = read(instr.cond, "pred"), read(instr.a, type_), read(instr.b, type_)
+        value = Lane(self.text, type_, varying).select(flag, a, b)
+        return self.reinterpreted(value, type_, instr.dst.type, varying)
 
-    def _special(self, name: str, dst: ir.Reg, shape) -> str:  # type: ignore[no-untyped-def]
-        t = self.text
+    def _special(self, name: str, shape: Shape) -> str:
         kind, _, axis = name.partition(".")
         if kind == "ntid":
             return str(self.options.block["xyz".index(axis)])
@@ -499,7 +526,7 @@ class WarpCode:
         value = t.do(f"load i64, ptr {t.field('%ctx', word)}")
         return t.do(f"trunc i64 {value} to i32")
 
-    def _thread_index(self, axis: str, shape) -> str:  # type: ignore[no-untyped-def]
+    def _thread_index(self, axis: str, shape: Shape) -> str:
         """Return threadIdx: its base for a known pattern, else computed from the linear thread number."""
         t = self.text
         nx, ny, _ = self.options.block
@@ -523,7 +550,7 @@ class WarpCode:
 
     # -------------------------------------------------------------------------------------- control
 
-    def _terminator(self, b: int, terminator: ir.Terminator) -> None:
+    def _terminator(self, b: int, terminator: ir.Terminator | None) -> None:
         match terminator:
             case ir.Bra(if_true=yes, if_false=no) if yes == no:
                 self._copy_phis(b, yes, None)
@@ -579,7 +606,10 @@ class WarpCode:
         self._split(b, yes, taken, no, other)
 
     def _divide_full(self, b: int, cond: ir.Operand, yes: int, no: int) -> None:
-        """Branch where all lanes are there: all go one way in most warps, and a known pattern tells so from two lanes."""
+        """Branch where all lanes are there: in most warps all go one way.
+
+        With a known pattern, comparing its two ends tells so.
+        """
         t = self.text
         ends = self._ends_of_comparison(cond)
         holds = "" if ends else t.bits(self.vector(cond, "pred"))
@@ -598,12 +628,15 @@ class WarpCode:
         self._split(b, yes, holds, no, t.do(f"xor i32 {holds}, -1"))
 
     def _ends_of_comparison(self, cond: ir.Operand) -> tuple[str, str] | None:
-        """Return (all lanes, no lane) for `pattern < uniform` and the like of 64-bit integers, or None: two scalar comparisons."""
+        """Return (all lanes, no lane) for `pattern < uniform` and the like of 64-bit integers, else None.
+
+        Each is one scalar comparison, with the largest or the smallest lane.
+        """
         test = self.ssa.defs[cond.index][1] if isinstance(cond, ir.Reg) else None
         if not isinstance(test, ir.Setp) or test.type != "s64" or test.op not in ("lt", "le", "gt", "ge"):
             return None
         a, b = self.shapes.of(test.a), self.shapes.of(test.b)
-        if a.varying or not b.uniform or not self._readable(test.a, test.b):
+        if a.pattern is None or not b.uniform or not self._readable(test.a, test.b):
             return None
         t, base, bound = self.text, self.raw(test.a, "s64"), self.raw(test.b, "s64")
         low, high = (t.do(f"add i64 {base}, {end}") for end in (min(a.pattern), max(a.pattern)))
@@ -613,8 +646,9 @@ class WarpCode:
         return t.do(f"icmp s{test.op} i64 {high}, {bound}"), t.do(f"icmp {none} i64 {low}, {bound}")
 
     def _readable(self, *operands: ir.Operand) -> bool:
-        """Tell whether operands can be read in this block: constants, values already at hand, and values with a slot."""
-        return all(isinstance(o, ir.Imm) or o.index in self.slots or (o.index, False) in self.values for o in operands)
+        """Tell whether operands can be read in this block: constants, values at hand or in a slot."""
+        registers = [o.index for o in operands if isinstance(o, ir.Reg)]
+        return all(i in self.slots or (i, False) in self.values for i in registers)
 
     def _split(self, b: int, yes: int, taken: str, no: int, other: str) -> None:
         """Send two parts of the lanes to two blocks; the lower block runs first."""
@@ -626,7 +660,10 @@ class WarpCode:
         t.put(f"br label %m{backward[0] if backward else (min(yes, no) if self.full else b + 1)}")
 
     def _copy_phis(self, b: int, target: int, part: str | None) -> None:
-        """Carry values to the phis of the next block; `part` is the lanes that go there if not all active ones do."""
+        """Carry values to the phis of the next block.
+
+        `part` is the lanes that go there if not all active ones do.
+        """
         t = self.text
         phis = [p for p in self.ssa.phis[target] if self.wanted(p.dst.index)]
         moved = []
@@ -651,7 +688,8 @@ class WarpCode:
         if not self.full:
             live = t.do(f"load i32, ptr {t.field('%frame', Frame.LIVE)}")
             split, fine = t.name("split"), t.name("fine")
-            t.put(f"br i1 {t.do(f'icmp eq i32 {live}, {self.bits}')}, label %{fine}, label %{split}, !prof !0")
+            together = t.do(f"icmp eq i32 {live}, {self.bits}")
+            t.put(f"br i1 {together}, label %{fine}, label %{split}, !prof !0")
             t.label(split)
             self._split_at_barrier(b, live)
             t.label(fine)
@@ -662,7 +700,10 @@ class WarpCode:
         self._leave(b + 1)
 
     def _split_at_barrier(self, b: int, live: str) -> None:
-        """Count the threads that are here and those that are not; the launch stops when the other warps have had their turn."""
+        """Count the threads that are here and those that are not.
+
+        The launch stops when the other warps have had their turn.
+        """
         t = self.text
         elsewhere = t.do(f"xor i32 {live}, {self.bits}")
         for word, lanes in ((Ctx.ERROR_EXTENT, self.bits), (Ctx.ERROR_MASK, elsewhere)):
@@ -689,29 +730,37 @@ def constant_trips(ssa: Ssa, header: int) -> int | None:
     terminator = ssa.fn.blocks[header].terminator
     if not isinstance(terminator, ir.Bra) or not isinstance(terminator.cond, ir.Reg):
         return None
-    test = ssa.defs[terminator.cond.index][1]
-    if not isinstance(test, ir.Setp) or test.op != "lt" or not isinstance(test.b, ir.Imm) or not isinstance(test.a, ir.Reg):
-        return None
-    block, phi = ssa.defs[test.a.index]
+    match ssa.defs[terminator.cond.index][1]:
+        case ir.Setp(op="lt", a=ir.Reg(index=counter), b=ir.Imm(value=stop)):
+            block, phi = ssa.defs[counter]
+        case _:
+            return None
     if block != header or not isinstance(phi, Phi):
         return None
-    ends = [v for p, v in phi.incoming.items() if p < header]
-    steps = [v for p, v in phi.incoming.items() if p >= header]
-    if len(ends) != 1 or len(steps) != 1 or not isinstance(ends[0], ir.Imm) or not isinstance(steps[0], ir.Reg):
-        return None
-    match ssa.defs[steps[0].index][1]:
-        case ir.Alu(op="add", srcs=(ir.Reg(index=i), ir.Imm(value=step))) if i == phi.dst.index and step > 0:
-            return max(0, -(-(int(test.b.value) - int(ends[0].value)) // int(step)))
+    starts = [v for p, v in phi.incoming.items() if p < header]
+    nexts = [v for p, v in phi.incoming.items() if p >= header]
+    match starts, nexts:
+        case [ir.Imm(value=start)], [ir.Reg(index=moved)]:
+            pass
+        case _:
+            return None
+    match ssa.defs[moved][1]:
+        case ir.Alu(op="add", srcs=(ir.Reg(index=i), ir.Imm(value=step))) if i == counter and step > 0:
+            return max(0, -(-(int(stop) - int(start)) // int(step)))
     return None
 
 
 def parameter_words(fn: ir.Function) -> list[str]:
-    """List the names of a kernel's parameters in the order of their 64-bit words: scalars, and base, shapes and strides of arrays."""
+    """List the names of a kernel's 64-bit parameter words in order.
+
+    A scalar has one, an array its base, shapes and strides; dynamic shared arrays' shapes follow.
+    """
     words: list[str] = []
     for p in fn.params:
         if p.ndim is None:
             words.append(p.name)
         else:
-            words += [f"{p.name}.base", *(f"{p.name}.shape.{k}" for k in range(p.ndim)), *(f"{p.name}.stride.{k}" for k in range(p.ndim))]
+            words.append(f"{p.name}.base")
+            words += [f"{p.name}.{what}.{k}" for what in ("shape", "stride") for k in range(p.ndim)]
     words += [f"{a.name}.shape.0" for a in fn.shared if a.bytes == 0]
     return words
