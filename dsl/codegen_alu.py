@@ -1,8 +1,9 @@
-"""Machine code for the arithmetic of WarpIR: one LLVM sequence an operation, for scalars (uniform values) and for vectors of 32 lanes.
+"""Machine code for the arithmetic of WarpIR: one LLVM sequence an operation, on scalars or 32-lane vectors.
 
-What it models: IEEE arithmetic as the card does it (one rounding an operation, PTX's min, max and conversions) and
-Python's floor division. What it leaves out: the card's approximations; `ex2` is the fixed sequence of dsl/floats.py,
-operation for operation, so the interpreter gets the same bits. Checked by no metric; tests hold it against the interpreter.
+What it models: IEEE arithmetic as the card does it (one rounding an operation, PTX's min, max and
+conversions) and Python's floor division. What it leaves out: the card's approximations; `ex2` is the fixed
+sequence of dsl/floats.py, operation for operation, so the interpreter gets the same bits. Checked by no
+metric; tests hold it against the interpreter.
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ from dsl.floats import EX2_COEFFICIENTS
 from dsl.llvm import LANES, TYPES, Text, constant, vector
 
 MAGIC = 12582913.0
-"""1.5 * 2**23 + 1: adding it to a float in [0, 2**22) leaves the integer part in the low bits (libdevice's expf)."""
-_C_NAMES = {"pow": 2, "fmod": 2, "atan2": 2}
+"""1.5 * 2**23 + 1: added to a float in [0, 2**22) it leaves the integer in its low bits (as in libdevice)."""
 
 
 class Lane:
@@ -57,7 +57,10 @@ class Lane:
 
 
 def emit(lane: Lane, op: str, args: list[str], imms: list[int | float | None], small: bool = False) -> str:
-    """Return the result of an Alu operation; `imms` holds the constant operands' values, `small` says ints lie in [0, 2**31)."""
+    """Return the result of an Alu operation.
+
+    `imms` holds the constant operands' values, `small` says ints lie in [0, 2**31).
+    """
     if lane.type == "pred":
         return _predicate(lane, op, args)
     if lane.type[0] == "f":
@@ -71,12 +74,12 @@ def _predicate(lane: Lane, op: str, args: list[str]) -> str:
     return args[0] if op == "mov" else lane.bin(op, *args)
 
 
-_INT_PLAIN = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
+_INT_PLAIN = ("add", "sub", "mul", "and", "or", "xor")
 
 
 def _integer(lane: Lane, op: str, args: list[str], imms: list[int | float | None], small: bool) -> str:
     if op in _INT_PLAIN:
-        return lane.bin(_INT_PLAIN[op], *args)
+        return lane.bin(op, *args)
     match op:
         case "mov":
             return args[0]
@@ -85,8 +88,7 @@ def _integer(lane: Lane, op: str, args: list[str], imms: list[int | float | None
         case "not":
             return lane.bin("xor", args[0], lane.k(-1))
         case "abs":
-            negative = lane.cmp("icmp slt", args[0], lane.k(0))
-            return lane.select(negative, lane.bin("sub", lane.k(0), args[0]), args[0]) if lane.signed else args[0]
+            return _absolute(lane, args[0])
         case "min" | "max":
             order = ("s" if lane.signed else "u") + ("lt" if op == "min" else "gt")
             return lane.select(lane.cmp(f"icmp {order}", *args), *args)
@@ -95,6 +97,11 @@ def _integer(lane: Lane, op: str, args: list[str], imms: list[int | float | None
         case "div" | "rem" | "floordiv" | "floormod":
             return _division(lane, op, args, imms[1], small)
     raise ir.MalformedIR(f"integer operation {op}")
+
+
+def _absolute(lane: Lane, a: str) -> str:
+    negative = lane.cmp("icmp slt", a, lane.k(0))
+    return lane.select(negative, lane.bin("sub", lane.k(0), a), a) if lane.signed else a
 
 
 def _shift(lane: Lane, op: str, args: list[str], amount: int | float | None) -> str:
@@ -125,7 +132,10 @@ def _division(lane: Lane, op: str, args: list[str], divisor: int | float | None,
 
 
 def _general_division(lane: Lane, a: str, b: str, floor: bool, wants_quotient: bool) -> str:
-    """Divide with the host's instruction kept away from its traps: a divisor of 0 gives 0, the smallest number by -1 wraps."""
+    """Divide with the host's instruction, kept away from its traps.
+
+    A divisor of 0 gives 0, and the smallest number by -1 wraps.
+    """
     zero = lane.cmp("icmp eq", b, lane.k(0))
     minus = lane.cmp("icmp eq", b, lane.k(-1)) if lane.signed else None
     safe = lane.select(zero, lane.k(1), b)
@@ -172,13 +182,14 @@ def _float(lane: Lane, op: str, args: list[str], imms: list[int | float | None])
             return lane.bin("fdiv", lane.k(1.0), args[0])
         case "rsqrt":
             return lane.bin("fdiv", lane.k(1.0), lane.call("sqrt", args[0]))
-        case "ex2" if lane.type == "f32":
-            return _ex2(lane, args[0])
-        case "ex2":
-            return _library(lane, "exp2", args)
-        case "lg2":
-            return _library(lane, "log2", args)
-    return _library(lane, op, args)
+    return _elementary(lane, op, args)
+
+
+def _elementary(lane: Lane, op: str, args: list[str]) -> str:
+    """Return ex2, lg2 or one of MATH_CALLS: ex2 of float32 in fixed steps, the rest by the C library."""
+    if op == "ex2" and lane.type == "f32":
+        return _ex2(lane, args[0])
+    return _library(lane, {"ex2": "exp2", "lg2": "log2"}.get(op, op), args)
 
 
 def _min_max(lane: Lane, order: str, a: str, b: str) -> str:
@@ -196,9 +207,10 @@ def _saturated(lane: Lane, value: str) -> str:
 def _fma_down(lane: Lane, args: list[str], imms: list[int | float | None]) -> str:
     """Round a * b + c toward minus infinity.
 
-    libdevice's expf uses it once: a in [0, 1], b = 252, c = MAGIC. There the rounded sum and c lie in one binade, so c - r is
-    exact and the sign of fma(a, b, c - r) says whether r is above the sum; one step down is 1. Elsewhere the exact
-    sum is formed in float64 (the product is exact, TwoSum gives the rest of the sum).
+    libdevice's expf uses it once: a in [0, 1], b = 252, c = MAGIC. There the rounded sum and c lie in one
+    binade, so c - r is exact and the sign of fma(a, b, c - r) says whether r is above the sum; one step down
+    is 1. Elsewhere the exact sum is formed in float64 (the product is exact, TwoSum gives the rest of the
+    sum).
     """
     a, b, c = args
     if imms[1] == 252.0 and imms[2] == MAGIC:

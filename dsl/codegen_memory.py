@@ -1,8 +1,9 @@
-"""Machine code for memory: index checks, loads, stores and atomics, each with the data and with what is counted.
+"""Machine code for memory: index checks, loads, stores and atomics, the data and what is counted of each.
 
-What it models: one warp instruction becomes one request; its sectors (global, local) or wavefronts (shared) are a constant where
-the lanes' addresses have a known pattern, and are found out by the coalescer or the bank rule otherwise. What it
-leaves out: caches. Checked by `l1tex__t_requests_*`, `l1tex__t_sectors_*`, `l1tex__data_pipe_lsu_wavefronts_mem_shared_*`.
+What it models: one warp instruction becomes one request; its sectors (global, local) or wavefronts (shared)
+are a constant where the lanes' addresses have a known pattern, and are found out by the coalescer or the bank
+rule otherwise. What it leaves out: caches. Checked by `l1tex__t_requests_*`, `l1tex__t_sectors_*`,
+`l1tex__data_pipe_lsu_wavefronts_mem_shared_*`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from dsl.codegen import WarpCode
 
 _KINDS = {
-    ("global", "Ld"): Kind.LOAD, ("global", "St"): Kind.STORE, ("local", "Ld"): Kind.LOCAL_LOAD, ("local", "St"): Kind.LOCAL_STORE,
+    ("global", "Ld"): Kind.LOAD, ("global", "St"): Kind.STORE,
+    ("local", "Ld"): Kind.LOCAL_LOAD, ("local", "St"): Kind.LOCAL_STORE,
 }  # fmt: skip
 WORDS = vector("i64")
 FLAGS = vector("i1")
@@ -36,13 +38,13 @@ def check(cg: WarpCode, instr: ir.Chk) -> None:
     if inside:
         cg.define(instr.dst, cg.raw(instr.index, "s64"))
         return
-    number = cg.number_of_check(instr)
-    if cg.shapes.of(instr.index).uniform:
+    number, shape = cg.number_of_check(instr), cg.shapes.of(instr.index)
+    if shape.uniform:
         cg.define(instr.dst, _check_uniform(cg, instr, number))
-    elif cg.shapes.of(instr.dst).varying:
+    elif shape.pattern is None or cg.shapes.of(instr.dst).varying:
         cg.define(instr.dst, _check_lanes(cg, instr, number, cg.vector(instr.index, "s64")))
     else:
-        _check_pattern(cg, instr, number)
+        _check_pattern(cg, instr, number, max(shape.pattern))
         cg.define(instr.dst, cg.raw(instr.index, "s64"))
 
 
@@ -85,12 +87,14 @@ def _check_lanes(cg: WarpCode, instr: ir.Chk, number: int, index: str) -> str:
     return t.do(f"phi {WORDS} [ {index}, %{here} ], [ {wrapped}, %{cold_end} ]")
 
 
-def _check_pattern(cg: WarpCode, instr: ir.Chk, number: int) -> None:
-    """Check base + pattern, which cannot be negative: one comparison with the largest lane, and by lanes only where that fails."""
+def _check_pattern(cg: WarpCode, instr: ir.Chk, number: int, largest_lane: int) -> None:
+    """Check base + pattern, which cannot be negative.
+
+    One comparison with the largest lane decides; only where it fails, the lanes are checked one by one.
+    """
     t = cg.text
-    pattern = cg.shapes.of(instr.index).pattern
     base, extent = cg.raw(instr.index, "s64"), cg.raw(instr.extent, "s64")
-    largest = t.do(f"add i64 {base}, {max(pattern)}")
+    largest = t.do(f"add i64 {base}, {largest_lane}")
     ok = t.do(f"icmp slt i64 {largest}, {extent}")
     cold, on = t.name("lanes"), t.name("on")
     t.put(f"br i1 {ok}, label %{on}, label %{cold}, !prof !0")
@@ -115,14 +119,17 @@ def _wrap(cg: WarpCode, index: str, extent: str, number: int) -> str:
     wide = t.splat(extent, "i64")
     negative = t.do(f"icmp slt {WORDS} {index}, zeroinitializer")
     moved = t.do(f"add {WORDS} {index}, {wide}")
-    wrapped = index if cg.options.strict_index else t.do(f"select {FLAGS} {negative}, {WORDS} {moved}, {WORDS} {index}")
+    wrapped = index
+    if not cg.options.strict_index:
+        wrapped = t.do(f"select {FLAGS} {negative}, {WORDS} {moved}, {WORDS} {index}")
     outside = t.do(f"icmp uge {WORDS} {wrapped}, {wide}")
     bad = t.do(f"and i32 {t.bits(outside)}, {cg.bits}")
     fail, fine = t.name("outside"), t.name("fine")
     t.put(f"br i1 {t.do(f'icmp ne i32 {bad}, 0')}, label %{fail}, label %{fine}")
     t.label(fail)
     t.put(f"store {WORDS} {index}, ptr {t.field('%ctx', Ctx.ERROR_INDEX)}, align 8")
-    for word, value in ((Ctx.ERROR_SITE, number), (Ctx.ERROR_MASK, t.do(f"zext i32 {bad} to i64")), (Ctx.ERROR_EXTENT, extent)):
+    mask = t.do(f"zext i32 {bad} to i64")
+    for word, value in ((Ctx.ERROR_SITE, number), (Ctx.ERROR_MASK, mask), (Ctx.ERROR_EXTENT, extent)):
         t.put(f"store i64 {value}, ptr {t.field('%ctx', word)}")
     cg.fail(Error.OUT_OF_BOUNDS)
     t.label(fine)
@@ -145,7 +152,7 @@ def _count_sectors(cg: WarpCode, site: int, sectors: str) -> None:
     t.add_to(t.field("%sites", 3 * site), sectors)
 
 
-def _trace(cg: WarpCode, instr: ir.Ld | ir.St | ir.Atom, kind: Kind, site: int) -> None:
+def _trace(cg: WarpCode, instr: ir.Access, kind: Kind, site: int) -> None:
     """Count and trace one global request."""
     t, size = cg.text, ir.BYTES[instr.type]
     shape = cg.shapes.of(instr.addr)
@@ -158,24 +165,24 @@ def _trace(cg: WarpCode, instr: ir.Ld | ir.St | ir.Atom, kind: Kind, site: int) 
         address = cg.raw(instr.addr, "s64")
         name = "trace_line" if span == LINE_BYTES else "trace_span"
         _count_sectors(cg, site, t.do(f"call i64 @{name}(ptr %ctx, i64 {address}, i64 {span}, i64 {header})"))
-    elif cg.full and _a_line_a_lane(shape.pattern):
-        _trace_apart(cg, instr, shape.pattern, header, site)
+    elif cg.full and shape.pattern is not None and _a_line_a_lane(shape.pattern):
+        _trace_apart(cg, cg.raw(instr.addr, "s64"), shape.pattern, header, site)
     else:
         _trace_lanes(cg, cg.vector(instr.addr, "s64"), kind, site, runtime_ll.COALESCE)
 
 
-def _a_line_a_lane(pattern: tuple[int, ...] | None) -> bool:
-    """Tell whether every lane touches a line of its own, whole sectors apart: a thread a row, as in a column read."""
-    if pattern is None or any(p % SECTOR_BYTES for p in pattern):
+def _a_line_a_lane(pattern: tuple[int, ...]) -> bool:
+    """Tell whether every lane touches a line of its own, whole sectors apart (a thread a row)."""
+    if any(p % SECTOR_BYTES for p in pattern):
         return False
     places = sorted(pattern)
     return all(b - a >= LINE_BYTES for a, b in zip(places, places[1:], strict=False))
 
 
-def _trace_apart(cg: WarpCode, instr: ir.Ld | ir.St, pattern: tuple[int, ...], header: int, site: int) -> None:
+def _trace_apart(cg: WarpCode, base: str, pattern: tuple[int, ...], header: int, site: int) -> None:
     """Trace a full warp whose lanes touch a line each: 32 records, made as one vector."""
     t = cg.text
-    first = t.do(f"lshr i64 {cg.raw(instr.addr, 's64')}, 5")
+    first = t.do(f"lshr i64 {base}, 5")
     steps = lanes_constant(tuple(p // SECTOR_BYTES for p in pattern), "i64")
     sectors = t.do(f"add {WORDS} {t.splat(first, 'i64')}, {steps}")
     masks = t.do(f"shl {WORDS} splat (i64 1), {t.do(f'and {WORDS} {sectors}, splat (i64 3)')}")
@@ -189,7 +196,8 @@ def _trace_apart(cg: WarpCode, instr: ir.Ld | ir.St, pattern: tuple[int, ...], h
     cg.leave_failed()
     t.label(fine)
     t.put(f"store {WORDS} {records}, ptr {place}, align 8")
-    t.put(f"store ptr {t.do(f'getelementptr i64, ptr {place}, i64 {LANES}')}, ptr {t.field('%ctx', Ctx.TRACE)}")
+    end = t.do(f"getelementptr i64, ptr {place}, i64 {LANES}")
+    t.put(f"store ptr {end}, ptr {t.field('%ctx', Ctx.TRACE)}")
     t.add_to(t.field("%sites", 3 * site), str(LANES))
 
 
@@ -219,8 +227,11 @@ def _trace_local(cg: WarpCode, instr: ir.Ld | ir.St, kind: Kind, site: int) -> N
         _trace_lanes(cg, t.do(f"add {WORDS} {first}, splat (i64 128)"), kind, site, runtime_ll.COALESCE)
 
 
-def _count_shared(cg: WarpCode, instr: ir.Ld | ir.St | ir.Atom, site: int) -> None:
-    """Count a shared request's wavefronts: a constant for a full warp with a known pattern (added up later), by the bank rule otherwise."""
+def _count_shared(cg: WarpCode, instr: ir.Access, site: int) -> None:
+    """Count a shared request's wavefronts by the bank rule.
+
+    Those of a full warp with a known pattern are a constant, which dsl/engine.py adds up later.
+    """
     t, size = cg.text, ir.BYTES[instr.type]
     shape = cg.shapes.of(instr.addr)
     if cg.full and not shape.varying:
@@ -240,7 +251,10 @@ def _count_shared(cg: WarpCode, instr: ir.Ld | ir.St | ir.Atom, site: int) -> No
 
 
 def _ideal(cg: WarpCode, size: int) -> str:
-    """Return the wavefronts the active lanes take with consecutive addresses: one for each half of the warp (8 bytes) in use."""
+    """Return the wavefronts the active lanes take with consecutive addresses.
+
+    Up to 4 bytes a lane that is 1; with 8 bytes, one for each half of the warp in use.
+    """
     t = cg.text
     if size <= 4:
         return "1"
@@ -252,7 +266,7 @@ def _ideal(cg: WarpCode, size: int) -> str:
 # ------------------------------------------------------------------------------------------ data
 
 
-def access(cg: WarpCode, instr: ir.Ld | ir.St | ir.Atom) -> None:
+def access(cg: WarpCode, instr: ir.Access) -> None:
     """Emit one load, store or atomic: what is counted first, then the data."""
     site = cg.number_of_site(instr)
     private = instr.space == "local" and instr.array in cg.options.register_arrays
@@ -275,12 +289,15 @@ def access(cg: WarpCode, instr: ir.Ld | ir.St | ir.Atom) -> None:
             _atomic(cg, instr)
 
 
-def _base(cg: WarpCode, instr: ir.Ld | ir.St | ir.Atom) -> str:
+def _base(cg: WarpCode, instr: ir.Access) -> str:
     return {"global": "%global", "shared": "%shared"}.get(instr.space) or cg.local_array(instr.array)
 
 
-def _offset(cg: WarpCode, instr: ir.Ld | ir.St | ir.Atom) -> str:
-    """Return the scalar byte offset of a uniform access (a thread's private element e is a vector of 32 lanes)."""
+def _offset(cg: WarpCode, instr: ir.Access) -> str:
+    """Return the byte offset of a uniform access, or of the first of lanes that lie side by side.
+
+    An element of a private array is a vector of 32 lanes.
+    """
     t = cg.text
     offset = cg.raw(instr.addr, "s64")
     if instr.space != "local":
@@ -289,7 +306,7 @@ def _offset(cg: WarpCode, instr: ir.Ld | ir.St | ir.Atom) -> str:
     return t.do(f"mul i64 {t.do(f'sub i64 {offset}, {start}')}, {LANES}")
 
 
-def _pointers(cg: WarpCode, instr: ir.Ld | ir.St | ir.Atom) -> str:
+def _pointers(cg: WarpCode, instr: ir.Access) -> str:
     """Return the lanes' host pointers."""
     t, size = cg.text, ir.BYTES[instr.type]
     offsets = cg.vector(instr.addr, "s64")
@@ -317,15 +334,16 @@ def _load(cg: WarpCode, instr: ir.Ld) -> None:
         value = t.do(f"load {memory}, ptr {pointer}, align {size}")
         cg.define(instr.dst, _widened(cg, value, instr, False))
         return
+    masked = [("i32", str(size)), (FLAGS, cg.mask), (kind, "zeroinitializer")]
     if _side_by_side(cg, instr):
         pointer = t.do(f"getelementptr i8, ptr {_base(cg, instr)}, i64 {_offset(cg, instr)}")
         if cg.full or instr.space == "local":
             value = t.do(f"load {kind}, ptr {pointer}, align {size}")
         else:
-            args = [("ptr", pointer), ("i32", str(size)), (FLAGS, cg.mask), (kind, "zeroinitializer")]
+            args = [("ptr", pointer), *masked]
             value = t.call(kind, f"llvm.masked.load.v{LANES}{_suffix(memory)}.p0", *args)
     else:
-        args = [(vector("ptr"), _pointers(cg, instr)), ("i32", str(size)), (FLAGS, cg.mask), (kind, "zeroinitializer")]
+        args = [(vector("ptr"), _pointers(cg, instr)), *masked]
         value = t.call(kind, f"llvm.masked.gather.v{LANES}{_suffix(memory)}.v{LANES}p0", *args)
     cg.define(instr.dst, _widened(cg, value, instr, True))
 
@@ -335,7 +353,7 @@ def _suffix(scalar: str) -> str:
 
 
 def _widened(cg: WarpCode, value: str, instr: ir.Ld, is_vector: bool) -> str:
-    """Return a loaded element in the register's type: small integers are extended, a byte is tested for a predicate."""
+    """Return a loaded element in the register's type: small integers extended, a predicate's byte tested."""
     t = cg.text
     form = vector if is_vector else (lambda s: s)
     if instr.type == "pred":
@@ -376,7 +394,8 @@ def _store(cg: WarpCode, instr: ir.St) -> None:
         t.put(f"store {kind} {value}, ptr {pointer}, align {size}")
     elif instr.space == "local":
         old = t.do(f"load {kind}, ptr {pointer}, align {size}")
-        t.put(f"store {kind} {t.do(f'select {FLAGS} {cg.mask}, {kind} {value}, {kind} {old}')}, ptr {pointer}, align {size}")
+        merged = t.do(f"select {FLAGS} {cg.mask}, {kind} {value}, {kind} {old}")
+        t.put(f"store {kind} {merged}, ptr {pointer}, align {size}")
     else:
         args = [(kind, value), ("ptr", pointer), ("i32", str(size)), (FLAGS, cg.mask)]
         t.call("void", f"llvm.masked.store.v{LANES}{_suffix(memory)}.p0", *args)

@@ -1,8 +1,9 @@
 """The compiled engine: make a kernel's machine code once, run blocks with it, and add up what it counted.
 
-What it models: see dsl/codegen.py. Machine code is kept in memory and on disk under a hash of its text, so a change anywhere
-in the way from source to text makes new code. What it leaves out: which block runs where (gpusim/scheduler.py) and the
-caches. Counts of arithmetic are executions of a basic block times what the block holds (dsl/machine.py). Judged by dsl/interpreter.py.
+What it models: see dsl/codegen.py. Machine code is kept in memory and on disk under a hash of its text, so a
+change anywhere in the way from source to text makes new code. What it leaves out: which block runs where
+(gpusim/scheduler.py) and the caches. Counts of arithmetic are executions of a basic block times what the
+block holds (dsl/machine.py). Judged by dsl/interpreter.py.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from dsl import llvm as machine
 from dsl.analysis import counting_slice, estimate_registers, register_arrays_of
 from dsl.codegen import CodeOptions, WarpCode, parameter_words
 from dsl.intervals import Intervals, Limits
-from dsl.layout import LANES_ALL, Ctx, Error
+from dsl.layout import LANES_ALL, Ctx, Error, Frame
 from dsl.machine import block_counts
 from dsl.shapes import LANES, Shapes
 from dsl.ssa import Ssa, build
@@ -36,13 +37,19 @@ from gpusim.counters import Arithmetic, Counters, SharedCounts, SpaceCounts
 from gpusim.errors import LaunchRefused
 from gpusim.memory import GlobalMemory
 from gpusim.runtime import cache_home
-from gpusim.shared import atomic_wavefronts, atomic_wavefronts_entry, ideal_wavefronts, wavefronts, wavefronts_entry
+from gpusim.shared import (
+    atomic_wavefronts,
+    atomic_wavefronts_entry,
+    ideal_wavefronts,
+    wavefronts,
+    wavefronts_entry,
+)
 from gpusim.trace import MAX_SITES
 
 TRACE_RECORDS = 1 << 30
 """Records one wave may have; their pages (8 GiB) are committed only as far as they are written."""
 MAX_STEPS = 10_000_000
-"""Passes of one warp through the headers of loops with no known bound (while) before it counts as endless; --max-steps changes it."""
+"""Passes of a warp through headers of while loops before it counts as endless; --max-steps changes it."""
 _ENTRIES = {
     runtime_ll.COALESCE: coalesce_entry,
     runtime_ll.COLLIDE: collide_entry,
@@ -64,8 +71,8 @@ class Key:
 class Compiled:
     """Hold a kernel's machine code for one Key, and what is needed to read its counters.
 
-    Raises DataDependent if counts_only is asked of a kernel whose branches or addresses depend on data, and LaunchRefused for
-    one with more memory instructions than a trace record can number.
+    Raises DataDependent if counts_only is asked of a kernel whose branches or addresses depend on data, and
+    LaunchRefused for one with more memory instructions than a trace record can number.
     """
 
     def __init__(self, fn: ir.Function, key: Key) -> None:
@@ -78,14 +85,16 @@ class Compiled:
         self.shapes = Shapes(self.ssa, intervals)
         options = CodeOptions(key.block, key.counts_only, key.strict_index, self.register_arrays, needed)
         self.code = WarpCode(self.ssa, self.shapes, intervals, options)
-        self.sites = [(b, i) for b, block in enumerate(self.ssa.fn.blocks) for i in block.instrs if isinstance(i, (ir.Ld, ir.St, ir.Atom))]
+        instrs = ((b, i) for b, block in enumerate(self.ssa.fn.blocks) for i in block.instrs)
+        self.sites = [(b, i) for b, i in instrs if isinstance(i, ir.Access)]
         if len(self.sites) > MAX_SITES:
-            raise LaunchRefused(f"kernel {fn.name} has {len(self.sites)} memory instructions, the limit is {MAX_SITES}; split it")
+            many = f"kernel {fn.name} has {len(self.sites)} memory instructions"
+            raise LaunchRefused(f"{many}, the limit is {MAX_SITES}; split it")
         self.text = self.code.module()
 
     @cached_property
     def run_blocks(self) -> Any:
-        """Return the machine code's entry as a callable (context, first block, count) -> status; it runs without the GIL."""
+        """Return the entry, (context, first block, count) -> status; the code runs without the GIL."""
         for name, entry in _ENTRIES.items():
             if name in self.code.text.declared:
                 llvm.add_symbol(name, entry.address)
@@ -96,8 +105,8 @@ class Compiled:
 
 def _object(text: str, counts_only: bool) -> bytes:
     """Return the object code of a module, from the disk cache where it has it."""
-    passes = inspect.getsource(machine)
-    who = f"{version('llvmlite')} {llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()} {counts_only} {passes}\n"
+    cpu = f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
+    who = f"{version('llvmlite')} {cpu} {counts_only} {inspect.getsource(machine)}\n"
     name = hashlib.sha256((who + text).encode()).hexdigest()[:32]
     file = cache_home() / "kernels" / f"{name}.o"
     try:
@@ -141,12 +150,17 @@ def trace_buffer() -> TraceBuffer:
 
 
 class EngineRun:
-    """Run the blocks of one launch: `wave(first, count)` gives the trace of some blocks, `counters()` what was counted so far."""
+    """Run the blocks of one launch: `wave` gives the trace of some blocks, `counters` what was counted."""
 
     def __init__(
-        self, compiled: Compiled, grid: messages.Dim3, params: dict[str, int | float], memory: GlobalMemory, shared_bytes: int,
+        self,
+        compiled: Compiled,
+        grid: messages.Dim3,
+        params: dict[str, int | float],
+        memory: GlobalMemory,
+        shared_bytes: int,
         max_steps: int = MAX_STEPS,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.compiled, self.grid, self.max_steps = compiled, grid, max_steps
         fn, code = compiled.fn, compiled.code
         self.execs = np.zeros((len(fn.blocks), 3), np.int64)
@@ -158,8 +172,9 @@ class EngineRun:
         self._params = pack_parameters(fn, params)
         self.ctx = np.zeros(Ctx.WORDS, np.int64)
         pointers = {
-            Ctx.SHARED: self._shared, Ctx.PARAMS: self._params, Ctx.FRAMES: self._frames, Ctx.EXECS: self.execs,
-            Ctx.SITES: self.site_counts, Ctx.WRAPS: self.wraps, Ctx.SCRATCH: self._scratch,
+            Ctx.SHARED: self._shared, Ctx.PARAMS: self._params, Ctx.FRAMES: self._frames,
+            Ctx.SCRATCH: self._scratch,
+            Ctx.EXECS: self.execs, Ctx.SITES: self.site_counts, Ctx.WRAPS: self.wraps,
         }  # fmt: skip
         for word, array in pointers.items():
             self.ctx[word] = array.ctypes.data
@@ -168,9 +183,11 @@ class EngineRun:
         self.ctx[Ctx.SHARED_BYTES] = 0 if compiled.key.counts_only else shared_bytes
 
     def wave(self, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Run blocks first .. first + count - 1; return (records, offsets): block k has records[offsets[k]:offsets[k + 1]].
+        """Run blocks first .. first + count - 1.
 
-        The records are a view that the next call overwrites. Raises OutOfBounds, BarrierDivergence, EndlessLoop.
+        Return (records, offsets): block k has records[offsets[k]:offsets[k + 1]]. The records are a view that
+        the next call overwrites. Raises OutOfBounds, BarrierDivergence, EndlessLoop, and LaunchRefused where
+        the trace is full.
         """
         records = trace_buffer().records
         ends = np.zeros(count, np.int64)
@@ -187,48 +204,54 @@ class EngineRun:
 
     def _error(self) -> Exception:
         fn, ctx = self.compiled.fn, self.ctx
-        block = tuple(int(v) for v in ctx[Ctx.CTAID_X : Ctx.CTAID_Z + 1])
+        x, y, z = (int(v) for v in ctx[Ctx.CTAID_X : Ctx.CTAID_Z + 1])
         site = int(ctx[Ctx.ERROR_SITE])
         match Error(int(ctx[Ctx.ERROR])):
             case Error.OUT_OF_BOUNDS:
-                return self._out_of_bounds(block)
+                return self._out_of_bounds((x, y, z), site)
             case Error.BARRIER | Error.BARRIER_MIXED as kind:
-                return self._barrier(block, site, kind)
+                return self._barrier((x, y, z), site, kind)
             case Error.STEPS:
-                loc = self.compiled.ssa.fn.blocks[site].terminator.loc
+                loc = self._end_of(site)
                 who = f"warp {int(ctx[Ctx.WARP])}"
-                return messages.endless_loop(fn.name, block, who, self.max_steps, loc.file, loc.line)
+                return messages.endless_loop(fn.name, (x, y, z), who, self.max_steps, loc.file, loc.line)
+        limit = len(trace_buffer().records)
         return LaunchRefused(
-            f"kernel {fn.name}: one wave of blocks makes more than {len(trace_buffer().records)} trace records; launch a smaller grid"
+            f"kernel {fn.name}: one wave of blocks makes more than {limit} trace records; "
+            "launch a smaller grid"
         )
 
-    def _out_of_bounds(self, block: messages.Dim3) -> Exception:
+    def _end_of(self, b: int) -> ir.Loc:
+        """Return the source line of a block's terminator."""
+        terminator = self.compiled.ssa.fn.blocks[b].terminator
+        assert terminator is not None, "ir.verify refuses a block without a terminator"
+        return terminator.loc
+
+    def _out_of_bounds(self, block: messages.Dim3, site: int) -> Exception:
         fn, ctx, key = self.compiled.fn, self.ctx, self.compiled.key
-        instr = self.compiled.code.checks[int(ctx[Ctx.ERROR_SITE])]
+        chk = self.compiled.code.checks[site]
         mask = int(ctx[Ctx.ERROR_MASK])
         lane = (mask & -mask).bit_length() - 1
         thread = messages.unlinear(int(ctx[Ctx.WARP]) * LANES + lane, key.block)
         index, extent = int(ctx[Ctx.ERROR_INDEX + lane]), int(ctx[Ctx.ERROR_EXTENT])
+        place = chk.loc.file, chk.loc.line
         return messages.out_of_bounds(
-            fn.name, instr.array, instr.dim, index, extent, block, thread, instr.loc.file, instr.loc.line, key.strict_index
+            fn.name, chk.array, chk.dim, index, extent, block, thread, *place, key.strict_index
         )
 
     def _barrier(self, block: messages.Dim3, site: int, kind: Error) -> Exception:
-        """Name the barrier; count the threads that wait there and those that are elsewhere and have not returned."""
-        fn, code = self.compiled.ssa.fn, self.compiled.code
-        frames = self._frames.view(np.int64).reshape(code.n_warps, -1)
-        live = [int(f[0]).bit_count() if int(f[1]) != -2 else 0 for f in frames]
-        waits = [int(f[1]) for f in frames]
-        if kind is Error.BARRIER:
-            bar = fn.blocks[site].terminator
-            arrived = int(self.ctx[Ctx.ERROR_EXTENT]) + sum(n for n, w in zip(live, waits, strict=True) if w == site + 1)
-            missing = int(self.ctx[Ctx.ERROR_MASK]) + sum(n for n, w in zip(live, waits, strict=True) if w > 0 and w != site + 1)
-        else:
-            first = next(w for w in waits if w > 0)
-            bar = fn.blocks[first - 1].terminator
-            arrived = sum(n for n, w in zip(live, waits, strict=True) if w == first)
-            missing = sum(live) - arrived
-        return messages.barrier_divergence(fn.name, block, arrived, missing, bar.loc.file, bar.loc.line)
+        """Name the barrier, with the threads that wait there and those elsewhere that have not returned."""
+        fn, ctx, n_warps = self.compiled.fn, self.ctx, self.compiled.code.n_warps
+        frames = self._frames.view(np.int64).reshape(n_warps, -1)
+        resumes = [int(f[Frame.RESUME]) for f in frames]
+        live = [int(f[Frame.LIVE]).bit_count() for f in frames]
+        waiting = [(r, n) for r, n in zip(resumes, live, strict=True) if r > 0]
+        here = site + 1 if kind is Error.BARRIER else waiting[0][0]
+        # A warp that is split at the barrier has counted its own threads in these two words.
+        arrived = int(ctx[Ctx.ERROR_EXTENT]) + sum(n for r, n in waiting if r == here)
+        missing = int(ctx[Ctx.ERROR_MASK]) + sum(n for r, n in waiting if r != here)
+        loc = self._end_of(here - 1)
+        return messages.barrier_divergence(fn.name, block, arrived, missing, loc.file, loc.line)
 
     @property
     def block_execs(self) -> np.ndarray:
@@ -243,35 +266,32 @@ class EngineRun:
         _add_arithmetic(total.arithmetic, self.compiled.fn, execs)
         for number, (b, instr) in enumerate(self.compiled.sites):
             warps, lanes = (int(v) for v in execs[b])
-            self._add_site(total, number, instr, warps, lanes, int(self.execs[b, 0]))
+            if instr.space != "local" or instr.array not in self.compiled.register_arrays:
+                counts = getattr(total, _counted_in(instr))
+                counts.lanes += lanes
+                counts.bytes += lanes * ir.BYTES[instr.type]
+                counts.requests += warps
+                self._add_traffic(counts, number, instr, int(self.execs[b, 0]))
         total.barriers = int(self.ctx[Ctx.BARRIER_WARPS])
         total.wrapped_indices = int(self.wraps.sum())
         return total
 
-    def _add_site(self, total: Counters, number: int, instr: ir.Ld | ir.St | ir.Atom, warps: int, lanes: int, full: int) -> None:
-        if instr.space == "local" and instr.array in self.compiled.register_arrays:
+    def _add_traffic(self, counts: SpaceCounts | SharedCounts, n: int, instr: ir.Access, full: int) -> None:
+        """Add what the requests of memory instruction n moved; `full` of them ran in the full form."""
+        sectors, taken, ideal = (int(v) for v in self.site_counts[n])
+        if isinstance(counts, SpaceCounts):
+            counts.sectors += sectors
             return
-        kind = {ir.Ld: "load", ir.St: "store"}.get(type(instr)) or ("red" if instr.dst is None else "atom")
-        found = [int(v) for v in self.site_counts[number]]
-        size = ir.BYTES[instr.type]
-        if instr.space == "shared":
-            counts: SharedCounts | SpaceCounts = getattr(total, "shared_atom" if isinstance(instr, ir.Atom) else f"shared_{kind}")
-            known, ideal = self._static_wavefronts(instr)
-            counts.wavefronts += found[1] + known * full
-            counts.ideal_wavefronts += found[2] + ideal * full
-        else:
-            counts = getattr(total, f"{instr.space}_{kind}")
-            counts.sectors += found[0]
-        counts.lanes += lanes
-        counts.bytes += lanes * size
-        counts.requests += warps
+        known, known_ideal = self._static_wavefronts(instr)
+        counts.wavefronts += taken + known * full
+        counts.ideal_wavefronts += ideal + known_ideal * full
 
-    def _static_wavefronts(self, instr: ir.Ld | ir.St | ir.Atom) -> tuple[int, int]:
-        """Return (wavefronts, ideal wavefronts) of a full warp whose address pattern is known; zeros where they were found at run time."""
-        shape = self.compiled.shapes.of(instr.addr)
-        if shape.varying:
+    def _static_wavefronts(self, instr: ir.Access) -> tuple[int, int]:
+        """Return (wavefronts, ideal wavefronts) of a full warp; zeros where they were found at run time."""
+        pattern = self.compiled.shapes.of(instr.addr).pattern
+        if pattern is None:
             return 0, 0
-        addresses, size = np.array(shape.pattern, np.int64), ir.BYTES[instr.type]
+        addresses, size = np.array(pattern, np.int64), ir.BYTES[instr.type]
         addresses -= addresses.min()
         if isinstance(instr, ir.Atom):
             taken = atomic_wavefronts(addresses, LANES_ALL, size)
@@ -282,10 +302,23 @@ class EngineRun:
     def notes(self) -> tuple[str, ...]:
         """Return a sentence for each index check that wrapped a negative index."""
         return tuple(
-            f"{n} negative indices of {c.array!r} were wrapped once at {c.loc.file}:{c.loc.line} (numba.cuda does the same; --strict-index refuses)"
+            f"{n} negative indices of {c.array!r} were wrapped once at {c.loc.file}:{c.loc.line} "
+            "(numba.cuda does the same; --strict-index refuses)"
             for n, c in zip(self.wraps.tolist(), self.compiled.code.checks, strict=False)
             if n
         )
+
+
+def _counted_in(instr: ir.Access) -> str:
+    """Return the field of Counters that counts an instruction; shared memory has one for RED and ATOM."""
+    match instr:
+        case ir.Ld():
+            kind = "load"
+        case ir.St():
+            kind = "store"
+        case ir.Atom(space=space, dst=dst):
+            kind = "red" if dst is None and space != "shared" else "atom"
+    return f"{instr.space}_{kind}"
 
 
 def _add_arithmetic(total: Arithmetic, fn: ir.Function, execs: np.ndarray) -> None:
@@ -305,7 +338,7 @@ def _aligned(nbytes: int) -> np.ndarray:
 
 
 def pack_parameters(fn: ir.Function, params: dict[str, int | float]) -> np.ndarray:
-    """Return the parameter area: one 64-bit word a name of `parameter_words`, floats in their own format at its start."""
+    """Return the parameter area: a 64-bit word for each of `parameter_words`; a float at its word's start."""
     words = parameter_words(fn)
     area = np.zeros(max(1, len(words)), np.uint64)
     types = {p.name: p.type for p in fn.params if p.ndim is None}

@@ -1,7 +1,8 @@
 """The host side of the kernel language: device arrays, streams and events, under numba.cuda's names.
 
-What it models: arrays that stay on the device between launches, in the current session's memory. What it leaves out: concurrency; every
-call is done when it returns, so streams and events are ordered no-ops, and an event's time is not a time. Checked by no metric.
+What it models: arrays that stay on the device between launches, in the current session's memory. What it
+leaves out: concurrency; every call is done when it returns, so streams and events are ordered no-ops, and an
+event's time is not a time. Checked by no metric.
 """
 
 from __future__ import annotations
@@ -15,7 +16,13 @@ import numpy as np
 from gpusim.errors import LaunchRefused, UnsupportedFeature
 
 
-def device_array(shape: int | tuple[int, ...], dtype: Any = np.float64, strides: Any = None, order: str = "C", stream: Any = 0) -> Any:
+def device_array(
+    shape: int | tuple[int, ...],
+    dtype: Any = np.float64,
+    strides: Any = None,
+    order: str = "C",
+    stream: Any = 0,
+) -> Any:
     """Return an array on the device, not filled; C order only."""
     from dsl.launch import DeviceArray, session_device
 
@@ -39,9 +46,11 @@ def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: Any = None) -> A
     return target
 
 
-def pinned_array(shape: int | tuple[int, ...], dtype: Any = np.float64, strides: Any = None, order: str = "C") -> np.ndarray:
-    """Return a numpy array on the host; pinning has no meaning here."""
-    return np.empty(shape, dtype, order=order)  # type: ignore[call-overload, no-any-return]
+def pinned_array(
+    shape: int | tuple[int, ...], dtype: Any = np.float64, strides: Any = None, order: str = "C"
+) -> np.ndarray:
+    """Return a numpy array on the host; pinning has no meaning here, and strides are not kept."""
+    return np.empty(shape, dtype, order=order)  # type: ignore[call-overload]
 
 
 def synchronize() -> None:
@@ -49,7 +58,7 @@ def synchronize() -> None:
 
 
 def profile_start() -> None:
-    """Accept the call; which launches are reported is the profiler's choice (--launch-skip, --launch-count)."""
+    """Accept the call; which launches are reported is the profiler's choice (--launch-skip and -count)."""
 
 
 def profile_stop() -> None:
@@ -91,7 +100,9 @@ class Event:
 
     def elapsed_time(self, other: Event) -> float:
         """Refuse: there is no clock."""
-        raise UnsupportedFeature("the time between events is not simulated; the report has counts, and no time yet")
+        raise UnsupportedFeature(
+            "the time between events is not simulated; the report has counts, and no time yet"
+        )
 
 
 def stream() -> Stream:

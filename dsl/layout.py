@@ -1,7 +1,7 @@
 """Where machine code finds things: the words of the context, of a warp's frame, and the codes it returns.
 
-What it models: nothing; it is the agreement between dsl/codegen.py (which writes code) and dsl/engine.py (which calls it).
-Everything is an array of 64-bit words.
+What it models: nothing; it is the agreement between dsl/codegen.py (which writes code) and dsl/engine.py
+(which calls it). Everything is an array of 64-bit words.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class Ctx(IntEnum):
     EXECS = 6
     """int64[blocks of the IR][3]: runs with 32 lanes, runs with fewer, lanes of those."""
     SITES = 7
-    """int64[memory instructions][3]: sectors, wavefronts, ideal wavefronts that were found out at run time."""
+    """int64[memory instructions][3]: sectors, wavefronts, ideal wavefronts that were found out at run time.
+    """
     WRAPS = 8
     """int64[index checks]: lanes whose negative index was wrapped."""
     SCRATCH = 9
@@ -83,7 +84,10 @@ class Frame(IntEnum):
 DONE = 0
 FAILED = -1
 SPLIT = -3
-"""Some lanes of the warp wait at a barrier, others are elsewhere: ERROR_EXTENT counts those, ERROR_MASK these; the other warps still run on to it."""
+"""Some lanes of the warp wait at a barrier (ERROR_EXTENT counts them), others are elsewhere (ERROR_MASK).
+
+The other warps still run on to the barrier.
+"""
 TRACE_SLACK_RECORDS = 80
 """Free records a request needs before it is written: 2 marks and at most 64 lines of one warp access."""
 LANES_ALL = np.uint32(0xFFFFFFFF)

@@ -1,7 +1,8 @@
-"""LLVM text: a small emitter with fresh names, the types of WarpIR in LLVM's words, and the way from text to machine code.
+"""LLVM text: a small emitter with fresh names, WarpIR's types in LLVM's words, and the way to machine code.
 
-What it models: nothing of a GPU. llvmlite's own builder still writes typed pointers beside opaque ones, which LLVM refuses since version 17,
-so the text is written here; parsing, optimising and linking are llvmlite's. Checked by no metric.
+What it models: nothing of a GPU. llvmlite's own builder still writes typed pointers beside opaque ones, which
+LLVM refuses since version 17, so the text is written here; parsing, optimising and linking are llvmlite's.
+Checked by no metric.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ def lanes_constant(values: tuple[int, ...], scalar: str) -> str:
 
 
 class Text:
-    """Collect the lines of one LLVM function; `do` appends an instruction and returns the name of its result."""
+    """Collect the lines of one LLVM function.
+
+    `do` appends an instruction and returns the name of its result.
+    """
 
     def __init__(self) -> None:
         self.head: list[str] = []
@@ -140,20 +144,22 @@ class Machine:
 def _target_machine(opt: int) -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    features = llvm.get_host_cpu_features().flatten()
-    return llvm.Target.from_default_triple().create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=opt)
+    cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    return llvm.Target.from_default_triple().create_target_machine(cpu=cpu, features=features, opt=opt)
 
 
 _LEAN = ("always_inliner", "sroa", "sccp", "simplify_cfg", "new_gvn", "sroa", "aggressive_dce")
-"""Passes for code that computes. LLVM's own pipeline at level 1 takes eight times as long, nearly all in InstCombine on
+"""Passes for code that computes.
+
+LLVM's own pipeline at level 1 takes eight times as long, nearly all in InstCombine on.
 32-lane vectors, and the code it makes of flash_forward is no faster (61.7 against 63.7 ms)."""
 
 
 def optimise(text: str, counts_only: bool) -> tuple[Any, Any]:
     """Parse and optimise a module; return (module, target machine).
 
-    Code that only counts gets LLVM's whole pipeline at level 1, whose loop passes turn counting loops into products (6 against
-    30 ms for flash_forward). Vectorisers are off: lanes are vectors already.
+    Code that only counts gets LLVM's whole pipeline at level 1, whose loop passes turn counting loops into
+    products (6 against 30 ms for flash_forward). Vectorisers are off: lanes are vectors already.
     """
     target = _target_machine(1)
     module = llvm.parse_assembly(text)

@@ -1,8 +1,8 @@
-"""The part of a kernel's machine code that is the same for every kernel: writing trace records, and running blocks.
+"""The machine code that every kernel shares: writing trace records, and running blocks.
 
-What it models: a block's warps run one after another from barrier to barrier; every request becomes records of
-gpusim/trace.py. What it leaves out: interleaving of warps inside a region (the replay interleaves blocks). Checked by
-`l1tex__t_requests_*` and `l1tex__t_sectors_*`.
+What it models: a block's warps run one after another from barrier to barrier; every request becomes records
+of gpusim/trace.py. What it leaves out: interleaving of warps inside a region (the replay interleaves blocks).
+Checked by `l1tex__t_requests_*` and `l1tex__t_sectors_*`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ COALESCE, COLLIDE = "gpusim_coalesce", "gpusim_collide"
 WAVEFRONTS, ATOMIC_WAVEFRONTS = "gpusim_wavefronts", "gpusim_atomic_wavefronts"
 
 _TRACE = f"""
-; Make room for one request and put the WARP mark before the warp's first one; return the next free record, or null.
+; Make room for one request and put the WARP mark before the warp's first one.
+; Return the next free record, or null.
 define internal ptr @trace_open(ptr %ctx) noinline {{
   %pp = getelementptr i64, ptr %ctx, i64 {Ctx.TRACE:d}
   %p = load ptr, ptr %pp
@@ -45,7 +46,8 @@ mark:
   ret ptr %q
 }}
 
-; Trace a request whose lanes touch the bytes addr .. addr + span - 1 without a gap; return its sectors, or -1 if the trace is full.
+; Trace a request whose lanes touch the bytes addr .. addr + span - 1 without a gap.
+; Return its sectors, or -1 if the trace is full.
 define internal i64 @trace_span(ptr %ctx, i64 %addr, i64 %span, i64 %header) noinline {{
   %p0 = call ptr @trace_open(ptr %ctx)
   %none = icmp eq ptr %p0, null
@@ -120,7 +122,8 @@ slow:
   ret i64 %n
 }}
 
-; Trace a request by the lanes' addresses in the scratch area, through the coalescer that `by` names; return its sectors, or -1.
+; Trace a request by the lanes' addresses in the scratch area, through the coalescer `by`.
+; Return its sectors, or -1 if the trace is full.
 define internal i64 @trace_lanes(ptr %ctx, i32 %mask, i64 %kind, i64 %site, ptr %by) noinline {{
   %p0 = call ptr @trace_open(ptr %ctx)
   %none = icmp eq ptr %p0, null
@@ -149,8 +152,9 @@ def span_header(kind: Kind, site: int) -> int:
 def driver(threads: int, frame_bytes: int, poison: tuple[int, int], n_blocks: int) -> str:
     """Return the text of `run_blocks`: run `count` blocks from `first`, barrier region by barrier region.
 
-    frame_bytes: of one warp. poison: (offset, bytes) of the frame's private arrays, filled with ones before each block.
-    n_blocks: of the IR (pending masks to clear). The function returns 0, or -1 with the context's ERROR words set.
+    frame_bytes: of one warp. poison: (offset, bytes) of the frame's private arrays, filled with ones before
+    each block. n_blocks: of the IR (pending masks to clear). The function returns 0, or -1 with the context's
+    ERROR words set.
     """
     n_warps = -(-threads // 32)
     rest = threads % 32
