@@ -1,4 +1,4 @@
-"""FlashAttention's forward pass in numpy with the tiles of kernels_sim/flash_forward.py: what the simulator is timed against.
+"""FlashAttention's forward pass in numpy, with flash_forward's tiles: what the simulator is timed against.
 
 It computes and counts nothing; its products are BLAS calls on Br x d and Bc x d tiles.
 """
@@ -8,7 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 
-def numpy_flash(q: np.ndarray, k: np.ndarray, v: np.ndarray, br: int, bc: int, scale: float) -> tuple[np.ndarray, np.ndarray]:
+def numpy_flash(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, br: int, bc: int, scale: float
+) -> tuple[np.ndarray, np.ndarray]:
     """Return (O, L) of one head, float32: q (N, d), k and v (Nk, d), no mask."""
     out, lse = np.empty_like(q), np.empty(len(q), np.float32)
     scale = np.float32(scale)

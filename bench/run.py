@@ -1,7 +1,8 @@
 """Measure how fast the simulator is, each figure beside its target: `make bench`.
 
-Times are ratios within one run: the two sides take turns in one process, on one thread each, and medians are compared.
-numpy's side does the same tiles and counts nothing. BLAS's kernel is printed, as its speed is half of each ratio.
+Times are ratios within one run: the two sides take turns in one process, on one thread each, and medians are
+compared. numpy's side does the same tiles and counts nothing. BLAS's kernel is printed, as its speed is half
+of each ratio.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def blas() -> str:
         from threadpoolctl import threadpool_info
     except ImportError:
         return "unknown (install threadpoolctl to see it)"
-    return ", ".join(f"{i['internal_api']} {i.get('architecture', '?')} x{i['num_threads']}" for i in threadpool_info() if i["user_api"] == "blas")
+    found = [i for i in threadpool_info() if i["user_api"] == "blas"]
+    return ", ".join(f"{i['internal_api']} {i.get('architecture', '?')} x{i['num_threads']}" for i in found)
 
 
 def flash(n: int, counts_only: bool, device: Device) -> Callable[[], Launch]:
@@ -96,11 +98,14 @@ def bench_ratios() -> list[bool]:
     numpy_s, whole_s, counted_s = interleaved(numpy_tiles(4096), whole, counted)
     small_s, large_s = interleaved(whole, flash(8192, False, device))
     rate = lane_accesses(whole()) / whole_s
-    print(f"numpy tiles {numpy_s * 1e3:.0f} ms, simulation {whole_s * 1e3:.0f} ms, counts only {counted_s * 1e3:.0f} ms (medians of {ROUNDS})")
+    times = {"numpy tiles": numpy_s, "simulation": whole_s, "counts only": counted_s}
+    said = ", ".join(f"{what} {1e3 * s:.0f} ms" for what, s in times.items())
+    print(f"{said} (medians of {ROUNDS})")
+    whole_x, counted_x, double_x = whole_s / numpy_s, counted_s / numpy_s, large_s / small_s
     return [
-        show("flash_forward N=4096 d=64, everything on, over numpy", whole_s / numpy_s, "x", "<= 1.0", whole_s <= numpy_s),
-        show("flash_forward N=4096 --counts-only, over numpy", counted_s / numpy_s, "x", "<= 0.35", counted_s <= 0.35 * numpy_s),
-        show("flash_forward N=8192 over N=4096", large_s / small_s, "x", "<= 4.4", large_s <= 4.4 * small_s),
+        show("flash_forward N=4096 d=64, everything on, over numpy", whole_x, "x", "<= 1.0", whole_x <= 1),
+        show("flash_forward N=4096 --counts-only, over numpy", counted_x, "x", "<= 0.35", counted_x <= 0.35),
+        show("flash_forward N=8192 over N=4096", double_x, "x", "<= 4.4", double_x <= 4.4),
         show("counted lane accesses, one core", rate, "/s", ">= 1e8", rate >= 1e8),
     ]
 
@@ -129,12 +134,13 @@ print(run("flash_forward", N=64, Br=32, Bc=32, d=48))
 def _process(arguments: list[str], cache: Path) -> tuple[float, str]:
     environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
     start = time.perf_counter()
-    done = subprocess.run([sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     return time.perf_counter() - start, done.stdout
 
 
 def bench_processes() -> list[bool]:
-    """Time the main job as a process, on an empty cache and on a warm one, and the compilation of a new kernel."""
+    """Time the main job as a process, with an empty cache and a warm one, and compiling a new kernel."""
     cache = Path(tempfile.mkdtemp(prefix="gpusim-bench-"))
     try:
         fresh, _ = _process(MAIN_JOB, cache)

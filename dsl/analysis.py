@@ -13,9 +13,10 @@ from dsl.ssa import Phi, Ssa, build, registers_read
 from gpusim.errors import DataDependent
 
 _RESERVED_REGISTERS = 10
-"""Registers that every kernel has beside its own values: addresses in flight, the stack pointer, predicates
-spilled to registers.
-Calibrated on the recorded kernels; part of a modelled number."""
+"""Registers of every kernel beside its values: addresses in flight, stack pointer, spilled predicates.
+
+Calibrated on the recorded kernels; part of a modelled number.
+"""
 
 
 def register_arrays(fn: ir.Function) -> frozenset[str]:

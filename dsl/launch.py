@@ -23,8 +23,8 @@ from dsl.frontend import compile_function
 from dsl.types import ArgType, arg_type
 from gpusim import session
 from gpusim.arch import Arch
-from gpusim.counters import Counters
-from gpusim.errors import BadOption, LaunchRefused, UserError
+from gpusim.counters import Counters, Hierarchy
+from gpusim.errors import BadOption, LaunchRefused
 from gpusim.launch import Launch, Registers
 from gpusim.memory import GlobalMemory, VirtualArray, owner_of
 from gpusim.occupancy import check_launch, occupancy, opt_in_note
@@ -32,11 +32,12 @@ from gpusim.scheduler import waves
 
 ENGINES = ("auto", "compiled", "ir", "oracle")
 QUANTUM_RECORDS = 32
-"""Records a block replays before its neighbours take a turn: about one 32-lane tile row of requests.
-
-Modelled.
-"""
+"""Records a block replays before its neighbours take a turn (modelled): about a tile row of 32 requests."""
 Progress = Callable[[int, int], None]
+_Counted = tuple[Counters, tuple[str, ...]]
+"""What an engine counted, and its sentences for the reader."""
+_Wave = Callable[[int, int], tuple[np.ndarray, np.ndarray]]
+"""(first block, count) -> (records, offsets) of one wave, as dsl.engine.EngineRun.wave."""
 
 
 class Device:
@@ -111,7 +112,9 @@ class Dispatcher:
     (gpusim/session.py). A device function is called from kernels only. py_func is the Python function.
     """
 
-    def __init__(self, py_func: Callable[..., Any], device: bool = False, options: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, py_func: Callable[..., Any], device: bool = False, options: dict[str, Any] | None = None
+    ) -> None:
         self.py_func, self.device, self.options = py_func, device, dict(options or {})
         self.__name__, self.__doc__ = py_func.__name__, py_func.__doc__
         self.__module__ = py_func.__module__
@@ -133,13 +136,12 @@ class Dispatcher:
         return self._compiled[arg_types, key]
 
     def __getitem__(self, configuration: Any) -> Callable[..., None]:
-        """Return a function that launches: kernel[grid, block], [grid, block, stream] or [grid, block,
-        stream, shared_bytes].
-        """
+        """Return a function that launches; two to four of grid, block, stream and shared_bytes are given."""
         if self.device:
             raise LaunchRefused(f"{self.__name__} is a device function; call it from a kernel")
         if not isinstance(configuration, tuple) or not 2 <= len(configuration) <= 4:
-            raise LaunchRefused(f"write {self.__name__}[grid, block] or {self.__name__}[grid, block, stream, shared_bytes]")
+            name = self.__name__
+            raise LaunchRefused(f"write {name}[grid, block] or {name}[grid, block, stream, shared_bytes]")
         grid, block, _, shared_bytes = (*configuration, 0, 0)[:4]
 
         def run(*args: Any) -> None:
@@ -162,13 +164,15 @@ class Dispatcher:
         )  # fmt: skip
 
 
-def _launch_in_session(kernel: Dispatcher, grid: Any, block: Any, args: tuple[Any, ...], shared_bytes: int) -> None:
+def _launch_in_session(
+    kernel: Dispatcher, grid: Any, block: Any, args: tuple[Any, ...], shared_bytes: int
+) -> None:
     now = session.current()
     wanted = now.wants(kernel.__name__)
-    device = session_device()
     result = launch(
-        kernel, grid, block, args, device, shared_bytes=shared_bytes, registers=now.registers, counts_only=now.counts_only,
-        engine=now.engine, max_steps=now.max_steps, strict_index=now.strict_index, progress=now.progress,
+        kernel, grid, block, args, session_device(), shared_bytes=shared_bytes, registers=now.registers,
+        counts_only=now.counts_only, engine=now.engine, max_steps=now.max_steps,
+        strict_index=now.strict_index, progress=now.progress,
     )  # fmt: skip
     if wanted:
         now.record(result)
@@ -194,7 +198,9 @@ class Placed:
     nonnegative: frozenset[str]
 
 
-def place_arguments(fn: ir.Function, args: tuple[Any, ...], memory: GlobalMemory, with_data: bool = True) -> Placed:
+def place_arguments(
+    fn: ir.Function, args: tuple[Any, ...], memory: GlobalMemory, with_data: bool = True
+) -> Placed:
     """Place arguments on the device in order, and copy their data.
 
     One host array passed twice (or two views of it) has one place.
@@ -221,14 +227,19 @@ def place_arguments(fn: ir.Function, args: tuple[Any, ...], memory: GlobalMemory
     return Placed(params, copies, frozenset(nonnegative))
 
 
-def _place_array(value: Any, memory: GlobalMemory, owners: dict[int, tuple[int, int]]) -> tuple[int, tuple[int, ...]]:
+def _place_array(
+    value: Any, memory: GlobalMemory, owners: dict[int, tuple[int, int]]
+) -> tuple[int, tuple[int, ...]]:
     """Return the address and byte strides of an array on the device.
 
     `owners` maps what is placed to (address, host address).
     """
     if isinstance(value, DeviceArray):
         if value.memory is not memory:
-            raise LaunchRefused("a device array belongs to another simulated GPU; make it in the session that launches the kernel")
+            raise LaunchRefused(
+                "a device array belongs to another simulated GPU; "
+                "make it in the session that launches the kernel"
+            )
         return value.address, value.strides
     if isinstance(value, VirtualArray):
         if id(value) not in owners:
@@ -267,11 +278,13 @@ def private_copies(args: tuple[Any, ...]) -> tuple[Any, ...]:
 def _check_arguments(kernel: Dispatcher, args: tuple[Any, ...], counts_only: bool) -> None:
     code = kernel.py_func.__code__
     names = code.co_varnames[: code.co_argcount]
+    who = f"kernel {kernel.__name__}"
     if len(args) != len(names):
-        raise LaunchRefused(f"kernel {kernel.__name__} takes {len(names)} arguments ({', '.join(names)}), {len(args)} were given")
+        wanted = f"{len(names)} arguments ({', '.join(names)})"
+        raise LaunchRefused(f"{who} takes {wanted}, {len(args)} were given")
     for name, value in zip(names, args, strict=True):
         if isinstance(value, VirtualArray) and not counts_only:
-            raise LaunchRefused(f"argument {name} of kernel {kernel.__name__} has no data; only --counts-only can run it")
+            raise LaunchRefused(f"argument {name} of {who} has no data; only --counts-only can run it")
 
 
 # ------------------------------------------------------------------------------------------ a launch
@@ -281,7 +294,8 @@ def _positive(size: Any, what: str, kernel: str) -> messages.Dim3:
     values = size if isinstance(size, tuple) else (size,)
     whole = all(isinstance(v, (int, np.integer)) for v in values)
     if not whole or not 1 <= len(values) <= 3:
-        raise LaunchRefused(f"kernel {kernel}: the {what} is {size!r}; it is an integer or a tuple of up to three")
+        allowed = "it is an integer or a tuple of up to three"
+        raise LaunchRefused(f"kernel {kernel}: the {what} is {size!r}; {allowed}")
     return messages.dim3(tuple(int(v) for v in values))
 
 
@@ -300,9 +314,8 @@ def launch(
     strict_index: bool = False,
     progress: Progress | None = None,
 ) -> Launch:
-    """Run one launch and return what it counted.
+    """Run one launch and return what it counted; arrays are changed in place, as by numba.cuda.
 
-    Arrays among the arguments are changed in place, as by numba.cuda.
     shared_bytes: dynamic shared memory. registers: a thread's (given or recorded); None: the kernel's
     max_registers, else an estimate. counts_only: no float work and no data, the same counts. max_steps:
     passes of a warp through the headers of while loops before it counts as endless (None:
@@ -311,19 +324,26 @@ def launch(
     """
     if engine not in ENGINES:
         raise BadOption(f"engine {engine!r} is unknown; there are {', '.join(ENGINES)}")
-    size, shape = _positive(grid, "grid", kernel.__name__), _positive(block, "block", kernel.__name__)
+    name = kernel.__name__
+    size, shape = _positive(grid, "grid", name), _positive(block, "block", name)
     _check_arguments(kernel, args, counts_only)
     arg_types = tuple(arg_type(a) for a in args)
     fn = kernel.function(arg_types)
-    check_launch(device.arch, size, shape, fn.static_shared_bytes, shared_bytes, 1, _buffers(fn, shared_bytes), kernel.__name__)
+    buffers = _buffers(fn, shared_bytes)
+    check_launch(device.arch, size, shape, fn.static_shared_bytes, shared_bytes, 1, buffers, name)
     mark = device.memory.mark()
     try:
         placed = place_arguments(fn, args, device.memory, with_data=not counts_only)
         placed.params.update(_dynamic_extents(fn, shared_bytes))
         if max_steps is None:
-            from dsl.engine import MAX_STEPS as max_steps
-        run = _Run(kernel, fn, arg_types, size, shape, placed, device, shared_bytes, registers, counts_only, max_steps, strict_index)
-        result = run.by_engine("compiled" if engine == "auto" else engine, args, progress)
+            from dsl.engine import MAX_STEPS
+
+            max_steps = MAX_STEPS
+        run = _Run(
+            kernel, fn, args, arg_types, size, shape, placed, device,
+            shared_bytes, registers, counts_only, max_steps, strict_index,
+        )  # fmt: skip
+        result = run.by_engine("compiled" if engine == "auto" else engine, progress)
         for host, view in placed.copies:
             if engine != "oracle":
                 host[...] = view
@@ -347,6 +367,7 @@ class _Run:
 
     kernel: Dispatcher
     fn: ir.Function
+    args: tuple[Any, ...]
     arg_types: tuple[ArgType, ...]
     grid: messages.Dim3
     block: messages.Dim3
@@ -360,9 +381,11 @@ class _Run:
 
     @cached_property
     def compiled(self) -> Any:
+        """Return the machine code; its analyses serve every engine."""
         from dsl.engine import Key
 
-        return self.kernel.compiled(self.arg_types, Key(self.block, self.counts_only, self.strict_index, self.placed.nonnegative))
+        key = Key(self.block, self.counts_only, self.strict_index, self.placed.nonnegative)
+        return self.kernel.compiled(self.arg_types, key)
 
     @cached_property
     def taken(self) -> Registers:
@@ -373,44 +396,60 @@ class _Run:
         estimate = min(self.compiled.registers, self.device.arch.max_registers_per_thread)
         if limit is not None and limit < estimate:
             return Registers(int(limit), "given", "max_registers of cuda.jit")
-        return Registers(max(estimate, self.device.arch.min_registers), "estimated", "liveness of WarpIR, modelled")
+        estimate = max(estimate, self.device.arch.min_registers)
+        return Registers(estimate, "estimated", "liveness of WarpIR, modelled")
 
     @cached_property
     def occupancy(self) -> Any:
+        """Return the launch's occupancy; raise LaunchRefused where not one block fits an SM."""
         threads = self.block[0] * self.block[1] * self.block[2]
-        arch, static = self.device.arch, self.fn.static_shared_bytes
-        check_launch(
-            arch, self.grid, self.block, static, self.shared_bytes, self.taken.per_thread, _buffers(self.fn, self.shared_bytes), self.fn.name
-        )
-        return occupancy(arch, threads, self.taken.per_thread, static, self.shared_bytes)
+        arch, static, dynamic = self.device.arch, self.fn.static_shared_bytes, self.shared_bytes
+        registers, buffers = self.taken.per_thread, _buffers(self.fn, dynamic)
+        check_launch(arch, self.grid, self.block, static, dynamic, registers, buffers, self.fn.name)
+        return occupancy(arch, threads, registers, static, dynamic)
 
-    def by_engine(self, engine: str, args: tuple[Any, ...], progress: Progress | None) -> Launch:
-        run = {"compiled": self.run_compiled, "ir": self.run_ir, "oracle": lambda p: self.run_oracle(args, p)}[engine]
-        counters, notes = run(progress)
+    def by_engine(self, engine: str, progress: Progress | None) -> Launch:
+        """Run the launch with one engine."""
+        runs = {"compiled": self.run_compiled, "ir": self.run_ir, "oracle": self.run_oracle}
+        counters, notes = runs[engine](progress)
         return Launch(
-            kernel=self.fn.name, grid=self.grid, block=self.block, arch=self.device.arch, registers=self.taken,
-            static_shared_bytes=self.fn.static_shared_bytes, dynamic_shared_bytes=self.shared_bytes,
-            shared_buffers=tuple((a.name, a.bytes) for a in self.fn.shared if a.bytes), occupancy=self.occupancy, counters=counters,
-            l2=self.device.l2, engine=engine, counts_only=self.counts_only, quantum_records=self.device.quantum_records,
+            kernel=self.fn.name,
+            grid=self.grid,
+            block=self.block,
+            arch=self.device.arch,
+            registers=self.taken,
+            static_shared_bytes=self.fn.static_shared_bytes,
+            dynamic_shared_bytes=self.shared_bytes,
+            shared_buffers=_buffers(self.fn, 0),
+            occupancy=self.occupancy,
+            counters=counters,
+            l2=self.device.l2,
+            engine=engine,
+            counts_only=self.counts_only,
+            quantum_records=self.device.quantum_records,
             notes=(*notes, *self._opt_in()),
-        )  # fmt: skip
+        )
 
     def _opt_in(self) -> tuple[str, ...]:
         note = opt_in_note(self.device.arch, self.fn.static_shared_bytes, self.shared_bytes)
         return (note,) if note else ()
 
     def _waves(self) -> Iterator[tuple[int, int, np.ndarray]]:
-        return waves(messages.linear_count(self.grid), self.occupancy.blocks_per_sm, self.device.arch.sm_count)
+        blocks = messages.linear_count(self.grid)
+        return waves(blocks, self.occupancy.blocks_per_sm, self.device.arch.sm_count)
 
-    def run_compiled(self, progress: Progress | None) -> tuple[Counters, tuple[str, ...]]:
+    def run_compiled(self, progress: Progress | None) -> _Counted:
+        """Run machine code (dsl/engine.py)."""
         from dsl.engine import EngineRun
 
-        static = self.fn.static_shared_bytes
-        run = EngineRun(self.compiled, self.grid, self.placed.params, self.device.memory, static + self.shared_bytes, self.max_steps)
-        counters = self._replayed(lambda first, count: run.wave(first, count), progress)
-        return _with_hierarchy(run.counters(), counters), run.notes()
+        shared_bytes = self.fn.static_shared_bytes + self.shared_bytes
+        params, memory = self.placed.params, self.device.memory
+        run = EngineRun(self.compiled, self.grid, params, memory, shared_bytes, self.max_steps)
+        hierarchy = self._replayed(run.wave, progress)
+        return _with_hierarchy(run.counters(), hierarchy), run.notes()
 
-    def run_ir(self, progress: Progress | None) -> tuple[Counters, tuple[str, ...]]:
+    def run_ir(self, progress: Progress | None) -> _Counted:
+        """Run the numpy interpreter (dsl/interpreter.py)."""
         from dsl import interpreter
 
         total = Counters.zero()
@@ -418,8 +457,8 @@ class _Run:
         def wave(first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
             nonlocal total
             run = interpreter.run(
-                self.fn, self.grid, self.block, self.placed.params, self.device.memory, self.shared_bytes, range(first, first + count),
-                self.max_steps, self.strict_index, self.compiled.register_arrays,
+                self.fn, self.grid, self.block, self.placed.params, self.device.memory, self.shared_bytes,
+                range(first, first + count), self.max_steps, self.strict_index, self.compiled.register_arrays,
             )  # fmt: skip
             total = total + run.counters
             offsets = np.cumsum([0, *(len(t) for t in run.trace)])
@@ -428,19 +467,22 @@ class _Run:
         hierarchy = self._replayed(wave, progress)
         return _with_hierarchy(total, hierarchy), ()
 
-    def run_oracle(self, args: tuple[Any, ...], progress: Progress | None) -> tuple[Counters, tuple[str, ...]]:
+    def run_oracle(self, progress: Progress | None) -> _Counted:
+        """Run the Python source a thread at a time (dsl/oracle.py), on copies; it has no progress to tell."""
         from dsl import oracle
 
-        copies = private_copies(args)
-        run = oracle.run(self.kernel.py_func, self.grid, self.block, copies, self.shared_bytes, self.max_steps, self.strict_index,
-                         register_arrays=self.compiled.register_arrays)
-        for host, copy in zip(args, copies, strict=True):
-            if isinstance(host, (np.ndarray, DeviceArray)) and (isinstance(host, DeviceArray) or host.flags.writeable):
+        copies = private_copies(self.args)
+        run = oracle.run(
+            self.kernel.py_func, self.grid, self.block, copies, self.shared_bytes, self.max_steps,
+            self.strict_index, register_arrays=self.compiled.register_arrays,
+        )  # fmt: skip
+        for host, copy in zip(self.args, copies, strict=True):
+            if isinstance(host, DeviceArray) or (isinstance(host, np.ndarray) and host.flags.writeable):
                 host[...] = copy
         note = "the Python oracle ran: accesses and requests are counted; arithmetic, L1, L2 and DRAM are not"
         return oracle.as_counters(run), (note,)
 
-    def _replayed(self, wave: Callable[[int, int], tuple[np.ndarray, np.ndarray]], progress: Progress | None) -> Any:
+    def _replayed(self, wave: _Wave, progress: Progress | None) -> Hierarchy:
         """Run the grid wave by wave and replay each wave's trace; return the hierarchy's counters."""
         caches = self.device.hierarchy
         caches.begin(self.occupancy.l1_bytes)
@@ -456,9 +498,9 @@ class _Run:
         return caches.end()
 
 
-def _with_hierarchy(counters: Counters, hierarchy: Any) -> Counters:
+def _with_hierarchy(counters: Counters, hierarchy: Hierarchy) -> Counters:
     counters.hierarchy = hierarchy
     return counters
 
 
-__all__ = ["Device", "DeviceArray", "Dispatcher", "UserError", "launch", "session_device"]
+__all__ = ["Device", "DeviceArray", "Dispatcher", "launch", "session_device"]

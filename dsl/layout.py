@@ -10,8 +10,6 @@ from enum import IntEnum
 
 import numpy as np
 
-MAX_WARPS = 32
-
 
 class Ctx(IntEnum):
     """Number the words of the context that every call gets."""
@@ -27,8 +25,7 @@ class Ctx(IntEnum):
     EXECS = 6
     """int64[blocks of the IR][3]: runs with 32 lanes, runs with fewer, lanes of those."""
     SITES = 7
-    """int64[memory instructions][3]: sectors, wavefronts, ideal wavefronts that were found out at run time.
-    """
+    """int64[memory instructions][3]: sectors, wavefronts, ideal wavefronts found out at run time."""
     WRAPS = 8
     """int64[index checks]: lanes whose negative index was wrapped."""
     SCRATCH = 9
@@ -54,7 +51,6 @@ class Ctx(IntEnum):
     ERROR_EXTENT = 25
     MARKED = 26
     """1 when this warp has a WARP mark in the trace of this region."""
-    TRACE_START = 27
     ENDS = 28
     """int64 pointer: end of each block's records."""
     ERROR_INDEX = 32

@@ -23,7 +23,6 @@ import numpy as np
 from dsl.messages import Dim3, barrier_divergence
 
 LANES = 32
-STACK_BYTES = 1 << 20
 
 
 class Cancelled(BaseException):

@@ -25,8 +25,7 @@ EXIT = -2
 
 @dataclass(eq=False)
 class Phi:
-    """Join values at the top of a block: `incoming` maps each predecessor to the operand that comes from it.
-    """
+    """Join values at the top of a block: `incoming` maps each predecessor to the operand from there."""
 
     dst: ir.Reg
     variable: int

@@ -1,6 +1,7 @@
-"""The mistakes a user can make, one exception class each; the message says what, where, the limit and what to do.
+"""The mistakes a user can make, one exception class each.
 
-The command line prints `str(error)` alone and exits with status 2; nothing here is ever shown with a traceback.
+The message says what, where, the limit and what to do. The command line prints `str(error)` alone and exits
+with status 2; nothing here is ever shown with a traceback.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one simulated launch is and what it gave: the value that reports, comparisons and pictures are made from.
+"""What one simulated launch is and what it gave: the value that reports, comparisons and pictures start from.
 
 It holds the shape of the launch, the occupancy, the counters and where each came from; it computes nothing.
 """
@@ -20,7 +20,10 @@ NOT_COUNTED: dict[str, tuple[str, ...]] = {"oracle": ("arithmetic", "hierarchy")
 
 @dataclass(frozen=True)
 class Registers:
-    """Say how many registers a thread takes, and whether that was "given" (--regs), "recorded" (ptxas) or "estimated" (liveness, modelled)."""
+    """Say how many registers a thread takes.
+
+    source: "given" (--regs or cuda.jit), "recorded" (ptxas) or "estimated" (liveness, modelled).
+    """
 
     per_thread: int
     source: str
@@ -29,7 +32,7 @@ class Registers:
 
 @dataclass(frozen=True)
 class Check:
-    """Hold the largest error of one output: max|x - ref| / max(1, max|ref|), ref in float64, and the tolerance."""
+    """Hold the largest error of one output, max|x - ref| / max(1, max|ref|) with ref in float64."""
 
     output: str
     error: float
@@ -40,9 +43,10 @@ class Check:
 class Launch:
     """Hold one launch: shape, resources, counters, and what the closed form and the reference say.
 
-    grid, block: (x, y, z). shared_buffers: (name, bytes) of each static shared array; dynamic shared memory is apart.
-    closed_form: counter path (as in Counters: "global_load.bytes", "arithmetic.ffma", "hierarchy.l2_write") -> expected integer.
-    notes: sentences for the reader (wrapped indices, the engine that ran and why). options: what the user asked for.
+    grid, block: (x, y, z). shared_buffers: (name, bytes) of each static shared array; dynamic shared memory
+    is apart. closed_form: counter path (as in Counters: "global_load.bytes", "arithmetic.ffma",
+    "hierarchy.l2_write") -> expected integer. notes: sentences for the reader (wrapped indices, the engine
+    that ran and why). options: what the user asked for.
     """
 
     kernel: str

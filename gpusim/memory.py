@@ -21,10 +21,7 @@ MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux"
 """Python names the flag from 3.13 on; without it Linux refuses an arena larger than its memory."""
 FIRST_ADDRESS = 1 << 20
 CAPACITY_BYTES = 1 << 37
-"""128 GiB of address space.
-
-Pages are committed when first touched, so an array that is never touched costs nothing.
-"""
+"""128 GiB of address space; pages are committed when first touched, so untouched arrays cost nothing."""
 
 LOCAL_BASE = CAPACITY_BYTES
 """Where the addresses of threads' local memory begin: above every global address."""
@@ -32,9 +29,7 @@ LOCAL_BASE = CAPACITY_BYTES
 
 @dataclass(frozen=True)
 class VirtualArray:
-    """Stand for a C-contiguous array without storage: its shape and dtype decide addresses, and nothing can
-    read it.
-    """
+    """Stand for a C-contiguous array without storage: it decides addresses, and nothing can read it."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -88,7 +83,8 @@ class GlobalMemory:
         address = self._next
         self._next += max(1, -(-nbytes // ALIGNMENT)) * ALIGNMENT
         if self._next > len(self._bytes):
-            raise LaunchRefused(f"global memory is full: {nbytes} bytes asked for, {len(self._bytes) - address} left of {len(self._bytes)}")
+            left = f"{len(self._bytes) - address} left of {len(self._bytes)}"
+            raise LaunchRefused(f"global memory is full: {nbytes} bytes asked for, {left}")
         return address
 
     def mark(self) -> int:
@@ -99,7 +95,9 @@ class GlobalMemory:
         """Give back everything allocated since `mark`, in one step."""
         self._next = mark
 
-    def view(self, address: int, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...] | None = None) -> np.ndarray:
+    def view(
+        self, address: int, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...] | None = None
+    ) -> np.ndarray:
         """Return the array that lies at an address, sharing its storage."""
         return np.ndarray(shape, dtype, self._bytes, address, strides)
 

@@ -16,7 +16,6 @@ from numba.np.numpy_support import carray
 
 from gpusim.runtime import c_entry, jit, popcount, signed, trailing_zeros
 
-BANK_BYTES, BANKS = 4, 32
 ROW_SHIFT = 7
 """log2 of the bytes that all banks hold side by side."""
 

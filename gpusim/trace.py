@@ -1,8 +1,8 @@
 """The access trace: what the engine hands to the memory hierarchy, 8 bytes a record.
 
-What it models: every request that leaves a warp for L1, one record per 128-byte line it touches, in program order
-of its block, and the barriers between. What it leaves out: shared memory (it never leaves the SM), data values,
-and time. Checked by `l1tex__t_requests_*` and `l1tex__t_sectors_*`.
+What it models: every request that leaves a warp for L1, one record per 128-byte line it touches, in program
+order of its block, and the barriers between. What it leaves out: shared memory (it never leaves the SM), data
+values, and time. Checked by `l1tex__t_requests_*` and `l1tex__t_sectors_*`.
 
 A record is one unsigned 64-bit integer:
 
@@ -12,11 +12,11 @@ A record is one unsigned 64-bit integer:
     bits  9-23  access site (number of the memory instruction in its kernel)
     bits 24-63  line number = byte address / 128
 
-Records of one request follow one another, ordered by the lowest lane that touches the line. A RED or ATOM whose lanes share
-addresses is passed on once per collision: the k-th record of a line holds the sectors in which some address is
-shared by at least k lanes, so popcounts add up to fact 18 of the card (sum over sectors of the largest
-number of lanes that share one address). These extra records follow the line's first one.
-WARP and BARRIER are marks, not requests: their line field holds the warp number and the barrier's count so far.
+Records of one request follow one another, ordered by the lowest lane that touches the line. A RED or ATOM
+whose lanes share addresses is passed on once per collision: the k-th record of a line holds the sectors in
+which some address is shared by at least k lanes, so popcounts add up to fact 18 of the card (sum over sectors
+of the largest number of lanes that share one address). These extra records follow the line's first one. WARP
+and BARRIER are marks, not requests: their line field holds the warp number and the barrier's count so far.
 """
 
 from __future__ import annotations
@@ -46,14 +46,15 @@ class Kind(IntEnum):
 
 def pack(line: int, mask: int, kind: Kind, site: int = 0, first: bool = True) -> int:
     """Return one record as an integer."""
-    return mask | int(kind) << KIND_SHIFT | int(first) << FIRST_SHIFT | site << SITE_SHIFT | line << LINE_SHIFT
+    low = mask | int(kind) << KIND_SHIFT | int(first) << FIRST_SHIFT
+    return low | site << SITE_SHIFT | line << LINE_SHIFT
 
 
 RECORD = np.dtype([("line", "i8"), ("mask", "u1"), ("kind", "u1"), ("first", "?"), ("site", "u2")])
 
 
 def unpack(records: np.ndarray) -> np.ndarray:
-    """Return the records (uint64, shape (n,)) as a structured array with the fields line, mask, kind, first, site."""
+    """Return the records, uint64 of shape (n,), as a structured array of the fields of RECORD."""
     out = np.empty(len(records), RECORD)
     r = records.astype(np.uint64)
     out["mask"] = r & np.uint64(15)

@@ -1,7 +1,8 @@
 """What a kernel of this package gives to the rest: options, launches, a reference and closed forms.
 
-A kernel file ends with `SPEC = KernelSpec(...)`; kernels_sim/__init__.py finds it by its name. The command line makes its
-options from the fields of `Options`, and a test walks the registry: counted == closed form, result == reference.
+A kernel file ends with `SPEC = KernelSpec(...)`; kernels_sim/__init__.py finds it by its name. The command
+line makes its options from the fields of `Options`, and a test walks the registry: counted == closed form,
+result == reference.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from gpusim.memory import VirtualArray
 
 @dataclass(frozen=True)
 class Step:
-    """Describe one launch of a problem: kernel[grid, block, 0, shared_bytes](*args), its closed form, and its recorded registers.
+    """Describe one launch of a problem: kernel[grid, block, 0, shared_bytes](*args).
 
-    closed_form: counter path -> exact integer (paths as in gpusim.launch.Launch). registers: from ptxas, None if not
-    recorded; registers_source says which compiler, version and target.
+    closed_form: counter path -> exact integer (paths as in gpusim.launch.Launch). registers: from ptxas, None
+    if not recorded; registers_source says which compiler, version and target.
     """
 
     kernel: Any
@@ -37,8 +38,9 @@ class Step:
 class Problem:
     """Hold one problem ready to run: its launches in order, its outputs by name, and how to check them.
 
-    outputs: the arrays that the launches fill (pre-filled with NaN, or zero for accumulators). reference: returns the same names in
-    float64; None where the data are virtual. tolerance: of max|x - ref| / max(1, max|ref|).
+    outputs: the arrays that the launches fill (pre-filled with NaN, or zero for accumulators). reference:
+    returns the same names in float64; None where the data are virtual. tolerance: of the error
+    max|x - ref| / max(1, max|ref|).
     """
 
     name: str
@@ -50,10 +52,10 @@ class Problem:
 
 @dataclass(frozen=True)
 class KernelSpec:
-    """Register a kernel: its name, one sentence for `list`, the frozen dataclass of its options, and its builder.
+    """Register a kernel: its name, a sentence for `list`, the frozen dataclass of its options, its builder.
 
-    Each field of `options` has a default and metadata {"help": sentence}; its name is the option's name. `build(options, data)`
-    raises gpusim.errors.BadOption for values that the kernel cannot take.
+    Each field of `options` has a default and metadata {"help": sentence}; its name is the option's name.
+    `build(options, data)` raises gpusim.errors.BadOption for values that the kernel cannot take.
     """
 
     name: str
@@ -63,7 +65,7 @@ class KernelSpec:
 
 
 class Data:
-    """Make a problem's arrays: seeded random numbers, or arrays without storage where only counts are wanted."""
+    """Make a problem's arrays: seeded random numbers, or arrays without storage where counts are enough."""
 
     def __init__(self, seed: int = 0, virtual: bool = False) -> None:
         self.virtual = virtual
@@ -71,12 +73,18 @@ class Data:
 
     def normal(self, *shape: int, dtype: Any = np.float32) -> Any:
         """Return N(0, 1) numbers of a shape."""
-        return VirtualArray(shape, np.dtype(dtype)) if self.virtual else self._rng.standard_normal(shape).astype(dtype)
+        if self.virtual:
+            return VirtualArray(shape, np.dtype(dtype))
+        return self._rng.standard_normal(shape).astype(dtype)
 
     def integers(self, low: int, high: int, *shape: int, dtype: Any = np.int32) -> Any:
         """Return integers in [low, high)."""
-        return VirtualArray(shape, np.dtype(dtype)) if self.virtual else self._rng.integers(low, high, shape).astype(dtype)
+        if self.virtual:
+            return VirtualArray(shape, np.dtype(dtype))
+        return self._rng.integers(low, high, shape).astype(dtype)
 
     def filled(self, value: float, *shape: int, dtype: Any = np.float32) -> Any:
         """Return an array filled with one value (NaN for an output that must be written whole)."""
-        return VirtualArray(shape, np.dtype(dtype)) if self.virtual else np.full(shape, value, dtype)
+        if self.virtual:
+            return VirtualArray(shape, np.dtype(dtype))
+        return np.full(shape, value, dtype)

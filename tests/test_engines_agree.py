@@ -1,4 +1,7 @@
-"""Every shipped kernel, record by record: the compiled trace is the interpreter's, and holds the requests of the Python source."""
+"""Every shipped kernel, record by record: the compiled trace is the interpreter's.
+
+It also holds the requests of the Python source.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ GLOBAL_KINDS = {"load": Kind.LOAD, "store": Kind.STORE, "red": Kind.RED, "atom":
 
 
 def steps_of(name: str, options: dict[str, Any]) -> Any:
-    """Yield the steps of a case; the launches between them run, so that a step finds what the one before it wrote."""
+    """Yield the steps of a case; each is launched after its turn, so the next one finds what it wrote."""
     device = Device(H200)
     for step in problem_of(name, options).steps:
         yield step
@@ -35,7 +38,7 @@ def test_the_compiled_trace_counters_and_memory_are_those_of_the_interpreter(nam
 
 
 def records_of_source(run: oracle.OracleRun) -> Counter[tuple[int, int, int, int]]:
-    """Count the (block, line, mask, kind) of the global records that the requests of the Python source make."""
+    """Count the (block, line, mask, kind) of the global records that the Python source's requests make."""
     found: Counter[tuple[int, int, int, int]] = Counter()
     for request in run.requests:
         if request.space != "global":

@@ -1,4 +1,4 @@
-"""Run one kernel by the compiled engine and by the interpreter of WarpIR, for tests that compare them in everything."""
+"""Run one kernel by the compiled engine and by the interpreter of WarpIR, for tests that compare the two."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 from dsl import interpreter
 from dsl.engine import Compiled, EngineRun, Key
 from dsl.launch import Dispatcher, place_arguments
+from dsl.messages import Dim3
 from dsl.types import arg_type
 from gpusim.counters import Counters
 from gpusim.memory import FIRST_ADDRESS, GlobalMemory
@@ -23,7 +24,7 @@ MAX_STEPS = 200_000
 
 @dataclass
 class Outcome:
-    """Hold what one engine gave: a trace a block, counters, runs of each basic block, and global memory after."""
+    """Hold what one engine gave: a trace a block, counters, runs of each basic block, and global memory."""
 
     traces: list[np.ndarray]
     counters: Counters
@@ -43,7 +44,7 @@ def load_source(text: str, directory: Path, name: str) -> ModuleType:
 
 
 def both(
-    kernel: Dispatcher, grid: tuple[int, int, int], block: tuple[int, int, int], args: tuple[Any, ...], shared_bytes: int = 0
+    kernel: Dispatcher, grid: Dim3, block: Dim3, args: tuple[Any, ...], shared_bytes: int = 0
 ) -> tuple[Outcome, Outcome]:
     """Return what the compiled engine and the interpreter give for one launch on fresh memory."""
     fn = kernel.function(tuple(arg_type(a) for a in args))
@@ -53,16 +54,16 @@ def both(
     memory = GlobalMemory(MEMORY_BYTES)
     placed = place_arguments(fn, args, memory)
     compiled = Compiled(fn, Key(block, False, False, placed.nonnegative))
-    run = EngineRun(compiled, grid, {**placed.params, **extents}, memory, fn.static_shared_bytes + shared_bytes, MAX_STEPS)
+    params, all_shared = {**placed.params, **extents}, fn.static_shared_bytes + shared_bytes
+    run = EngineRun(compiled, grid, params, memory, all_shared, MAX_STEPS)
     records, offsets = run.wave(0, blocks)
     traces = [records[offsets[b] : offsets[b + 1]].copy() for b in range(blocks)]
     engine = Outcome(traces, run.counters(), run.block_execs, _bytes(memory))
 
     memory = GlobalMemory(MEMORY_BYTES)
-    placed = place_arguments(fn, args, memory)
-    ir_run = interpreter.run(
-        fn, grid, block, {**placed.params, **extents}, memory, shared_bytes, None, MAX_STEPS, False, compiled.register_arrays
-    )
+    params = {**place_arguments(fn, args, memory).params, **extents}
+    arrays = compiled.register_arrays
+    ir_run = interpreter.run(fn, grid, block, params, memory, shared_bytes, None, MAX_STEPS, False, arrays)
     return engine, Outcome(ir_run.trace, ir_run.counters, ir_run.block_execs, _bytes(memory))
 
 
@@ -71,7 +72,10 @@ def _bytes(memory: GlobalMemory) -> np.ndarray:
 
 
 def assert_equal(engine: Outcome, oracle: Outcome) -> None:
-    """Assert that two outcomes are the same in every trace record, counter, block execution and byte (any NaN equals any NaN)."""
+    """Assert that two outcomes agree in every trace record, counter, block execution and byte of memory.
+
+    Any NaN equals any NaN.
+    """
     np.testing.assert_array_equal(engine.execs, oracle.execs)
     assert len(engine.traces) == len(oracle.traces)
     for a, b in zip(engine.traces, oracle.traces, strict=True):

@@ -1,8 +1,9 @@
-"""Random kernels in the kernel language, as source text: what the engine, the interpreter and the front end are compared on.
+"""Random kernels as source text: what the engine, the interpreter and the front end are compared on.
 
-Each kernel takes (a float32[n], x int32[n], out float32[m], outi int32[m], n) and uses what a seed picks: nested branches on uniform, affine and
-loaded values, loops with equal and unequal trip counts, break, continue and early return, shared memory with barriers,
-private arrays with constant and computed indices, atomics, and integer division. Every index is in bounds by construction.
+Each kernel takes (a float32[n], x int32[n], out float32[m], outi int32[m], n) and uses what a seed picks:
+nested branches on uniform, affine and loaded values, loops with equal and unequal trip counts, break,
+continue and early return, shared memory with barriers, private arrays with constant and computed indices,
+atomics, and integer division. Every index is in bounds by construction.
 """
 
 from __future__ import annotations
@@ -57,44 +58,55 @@ class Writer:
         self.loops = 0
 
     def line(self, depth: int, text: str) -> None:
+        """Append one line at a depth of indentation."""
         self.lines.append("    " * depth + text)
 
     def integer(self, deep: int = 0) -> str:
-        simple = ["v0", "v1", "v2", "i", "t", "tx", "ty", "b", "n", str(self.r.randint(-9, 40)), "q[2]", "x[i % n]", f"c[{self.index()}]"]
+        """Return an integer expression."""
+        number, shared = self.r.randint(-9, 40), f"c[{self.index()}]"
+        simple = ["v0", "v1", "v2", "i", "t", "tx", "ty", "b", "n", str(number), "q[2]", "x[i % n]", shared]
         if deep > 2 or self.r.random() < 0.4:
             return self.r.choice(simple)
         a, b = self.integer(deep + 1), self.integer(deep + 1)
         k = self.r.choice([2, 3, 4, 5, 7, 8, 16, 32])
         return self.r.choice([
-            f"({a} + {b})", f"({a} - {b})", f"({a} * {self.r.randint(-3, 5)})", f"({a} // {k})", f"({a} % {k})", f"min({a}, {b})",
-            f"max({a}, {b})", f"abs({a})", f"({a} & {k - 1})", f"(({a} % 64) >> 2)", f"(({a} % 64) << 1)", f"({a} // ({b} % 5 + 1))",
+            f"({a} + {b})", f"({a} - {b})", f"({a} * {self.r.randint(-3, 5)})", f"({a} // {k})",
+            f"({a} % {k})", f"min({a}, {b})", f"max({a}, {b})", f"abs({a})", f"({a} & {k - 1})",
+            f"(({a} % 64) >> 2)", f"(({a} % 64) << 1)", f"({a} // ({b} % 5 + 1))",
             f"({a} if {self.condition(deep + 1)} else {b})", f"({a} ^ {b})",
         ])  # fmt: skip
 
     def index(self) -> str:
         """Return an index into shared memory that is in bounds."""
-        simple = ["t", f"({self.threads} - 1 - t)", "tx", f"({self.r.choice(['i', 'v1', 'v2', 'v0'])} % {self.threads})", "0", "(t // 4)"]
-        return self.r.choice(simple)
+        wrapped = f"({self.r.choice(['i', 'v1', 'v2', 'v0'])} % {self.threads})"
+        return self.r.choice(["t", f"({self.threads} - 1 - t)", "tx", wrapped, "0", "(t // 4)"])
 
     def real(self, deep: int = 0) -> str:
-        simple = ["f0", "f1", "f2", f"float32({self.r.randint(-20, 20) / 4})", f"p[{self.r.randint(0, 7)}]", "a[i % n]", f"s[{self.index()}]"]
+        """Return a float expression."""
+        number, private = f"float32({self.r.randint(-20, 20) / 4})", f"p[{self.r.randint(0, 7)}]"
+        simple = ["f0", "f1", "f2", number, private, "a[i % n]", f"s[{self.index()}]"]
         if deep > 2 or self.r.random() < 0.4:
             return self.r.choice(simple)
         a, b = self.real(deep + 1), self.real(deep + 1)
         return self.r.choice([
-            f"({a} + {b})", f"({a} - {b})", f"({a} * {b})", f"({a} * {b} + {self.real(deep + 1)})", f"max({a}, {b})", f"min({a}, {b})",
-            f"abs({a})", f"math.exp(min({a}, float32(3)))", f"math.sqrt(abs({a}))", f"({a} / (abs({b}) + float32(1)))", f"float32({self.integer(2)})",
-            f"({a} if {self.condition(deep + 1)} else {b})", f"math.log(abs({a}) + float32(1))", f"p[{self.integer(2)} % 8]",
+            f"({a} + {b})", f"({a} - {b})", f"({a} * {b})", f"({a} * {b} + {self.real(deep + 1)})",
+            f"max({a}, {b})", f"min({a}, {b})", f"abs({a})", f"math.exp(min({a}, float32(3)))",
+            f"math.sqrt(abs({a}))", f"({a} / (abs({b}) + float32(1)))", f"float32({self.integer(2)})",
+            f"({a} if {self.condition(deep + 1)} else {b})", f"math.log(abs({a}) + float32(1))",
+            f"p[{self.integer(2)} % 8]",
         ])  # fmt: skip
 
     def condition(self, deep: int = 0) -> str:
+        """Return a condition."""
         op = self.r.choice(["<", "<=", ">", ">=", "==", "!="])
-        simple = f"{self.integer(3)} {op} {self.integer(3)}" if self.r.random() < 0.7 else f"{self.real(3)} {op} {self.real(3)}"
+        operand = self.integer if self.r.random() < 0.7 else self.real
+        simple = f"{operand(3)} {op} {operand(3)}"
         if deep > 1 or self.r.random() < 0.7:
             return f"({simple})"
         return f"({simple} {self.r.choice(['and', 'or'])} {self.condition(deep + 1)})"
 
     def statement(self, depth: int, deep: int, in_loop: bool) -> None:
+        """Write one statement: `depth` is its indentation, `deep` how many blocks it is inside."""
         kinds = ["f", "f", "v", "v", "if", "p", "q", "store"]
         if deep < 3:
             kinds += ["if", "for", "while"]
@@ -104,31 +116,40 @@ class Writer:
         getattr(self, f"do_{kind}")(depth, deep, in_loop)
 
     def body(self, depth: int, deep: int, in_loop: bool) -> None:
+        """Write one to three statements."""
         for _ in range(self.r.randint(1, 3)):
             self.statement(depth, deep, in_loop)
 
     def do_f(self, depth: int, deep: int, in_loop: bool) -> None:
+        """Assign a float."""
         self.line(depth, f"f{self.r.randint(0, 2)} {self.r.choice(['=', '+=', '='])} {self.real()}")
 
     def do_v(self, depth: int, deep: int, in_loop: bool) -> None:
+        """Assign an integer."""
         self.line(depth, f"v{self.r.randint(0, 2)} = ({self.integer()}) % 1000 - 300")
 
     def do_p(self, depth: int, deep: int, in_loop: bool) -> None:
+        """Assign an element of the private float array."""
         index = str(self.r.randint(0, 7)) if self.r.random() < 0.7 else f"{self.integer(2)} % 8"
         self.line(depth, f"p[{index}] = {self.real()}")
 
     def do_q(self, depth: int, deep: int, in_loop: bool) -> None:
+        """Assign an element of the private integer array."""
         self.line(depth, f"q[{self.r.randint(0, 5)}] = ({self.integer()}) % 500")
 
     def do_store(self, depth: int, deep: int, in_loop: bool) -> None:
+        """Write to global or shared memory, or do an atomic."""
         self.line(depth, self.r.choice([
             f"outi[({self.integer(2)}) % m] = {self.integer(2)} % 100", f"out[i % m] = {self.real(2)}",
-            f"cuda.atomic.add(outi, ({self.integer(2)}) % m, {self.r.randint(1, 5)})", f"cuda.atomic.max(outi, t % m, {self.integer(2)} % 50)",
-            f"v1 = cuda.atomic.add(outi, ({self.integer(2)}) % m, 1) % 100", f"c[t] = {self.integer(1)} % 77", f"s[t] = {self.real(1)}",
+            f"cuda.atomic.add(outi, ({self.integer(2)}) % m, {self.r.randint(1, 5)})",
+            f"cuda.atomic.max(outi, t % m, {self.integer(2)} % 50)",
+            f"v1 = cuda.atomic.add(outi, ({self.integer(2)}) % m, 1) % 100",
+            f"c[t] = {self.integer(1)} % 77", f"s[t] = {self.real(1)}",
             f"cuda.atomic.add(c, {self.index()}, 2)",
         ]))  # fmt: skip
 
     def do_if(self, depth: int, deep: int, in_loop: bool) -> None:
+        """Write an if, perhaps with an else."""
         self.line(depth, f"if {self.condition()}:")
         self.body(depth + 1, deep + 1, in_loop)
         if self.r.random() < 0.5:
@@ -136,6 +157,7 @@ class Writer:
             self.body(depth + 1, deep + 1, in_loop)
 
     def do_for(self, depth: int, deep: int, in_loop: bool) -> None:
+        """Write a for loop over a range."""
         self.loops += 1
         stop = self.r.choice([str(self.r.randint(0, 6)), f"({self.integer(2)}) % 6", "(t % 5)", "8"])
         start = self.r.choice(["", "", "1, ", "t % 3, "])
@@ -146,6 +168,7 @@ class Writer:
         self.body(depth + 1, deep + 1, True)
 
     def do_while(self, depth: int, deep: int, in_loop: bool) -> None:
+        """Write a while loop that counts up."""
         self.loops += 1
         name = f"w{self.loops}"
         self.line(depth, f"{name} = 0")
@@ -154,15 +177,17 @@ class Writer:
         self.body(depth + 1, deep + 1, True)
 
     def do_break(self, depth: int, deep: int, in_loop: bool) -> None:
+        """Leave the loop under a condition."""
         self.line(depth, f"if {self.condition()}:")
         self.line(depth + 1, "break")
 
     def do_continue(self, depth: int, deep: int, in_loop: bool) -> None:
+        """Go on with the next iteration under a condition."""
         self.line(depth, f"if {self.condition()}:")
         self.line(depth + 1, "continue")
 
     def top(self) -> None:
-        """Write one statement of the kernel's top level, where barriers and uniform loops around them may stand."""
+        """Write one statement of the top level, where barriers and uniform loops around them may stand."""
         pick = self.r.random()
         if pick < 0.25:
             self.line(1, "cuda.syncthreads()")

@@ -1,4 +1,4 @@
-"""The compiled engine against the interpreter of WarpIR: the same trace, counters, block executions and bits of memory."""
+"""The compiled engine against the interpreter of WarpIR: the same traces, counters, executions and memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def random_case(seed: int, directory) -> None:  # type: ignore[no-untyped-def]
     kernel = load_source(source(seed, threads), directory, f"random_{seed}").kernel
     rng = np.random.default_rng(seed)
     n, m = 37, 2 * threads - 5
-    args = (rng.standard_normal(n).astype("f4"), rng.integers(-5, 60, n).astype("i4"), np.zeros(m, "f4"), np.zeros(m, "i4"), n)
+    a, x = rng.standard_normal(n).astype("f4"), rng.integers(-5, 60, n).astype("i4")
+    args = (a, x, np.zeros(m, "f4"), np.zeros(m, "i4"), n)
     assert_equal(*both(kernel, (2, 1, 1), block, args))
 
 
@@ -54,9 +55,10 @@ def test_a_ragged_vector_sum_makes_the_requests_that_the_addresses_give():
     n = 1000
     a, b, c = np.ones(n, "f4"), np.full(n, 2, "f4"), np.zeros(n, "f4")
     counters = run(add, 4, 256, a, b, c).counters
+    load, store = counters.global_load, counters.global_store
     # 31 whole warps and one of 8 lanes; 4,000 bytes are 125 sectors.
-    assert (counters.global_load.lanes, counters.global_load.requests, counters.global_load.sectors) == (2000, 64, 250)
-    assert (counters.global_store.lanes, counters.global_store.requests, counters.global_store.sectors) == (1000, 32, 125)
+    assert (load.lanes, load.requests, load.sectors) == (2000, 64, 250)
+    assert (store.lanes, store.requests, store.sectors) == (1000, 32, 125)
     assert counters.arithmetic.fadd == 1000
     assert (c == 3).all()
 
@@ -194,7 +196,8 @@ def far_before(o):
 @pytest.mark.parametrize("engine", ["compiled", "ir", "oracle"])
 def test_an_index_out_of_bounds_names_the_lowest_thread_and_changes_nothing(engine):
     o = np.zeros(100, "f4")
-    with pytest.raises(OutOfBounds, match=r"past_the_end, block \(1, 0, 0\), thread \(35, 0, 0\).*index 100 in dimension 0 of 'o'.*extent is 100"):
+    where = r"past_the_end, block \(1, 0, 0\), thread \(35, 0, 0\)"
+    with pytest.raises(OutOfBounds, match=where + r".*index 100 in dimension 0 of 'o'.*extent is 100"):
         run(past_the_end, 2, 64, o, engine=engine)
     assert (o == 0).all()
 
@@ -313,9 +316,9 @@ def last_lane_wins(o, x):
 
 def test_where_lanes_store_to_one_address_the_highest_lane_stays():
     o, x = np.zeros(1, "f4"), np.arange(40, dtype="f4")
-    counters = run(last_lane_wins, 1, 40, o, x).counters
+    store = run(last_lane_wins, 1, 40, o, x).counters.global_store
     assert o[0] == 39
-    assert (counters.global_store.requests, counters.global_store.sectors, counters.global_store.lanes) == (2, 2, 40)
+    assert (store.requests, store.sectors, store.lanes) == (2, 2, 40)
 
 
 @cuda.jit
