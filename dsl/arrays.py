@@ -23,6 +23,7 @@ def extent(b: Builder, array: Arr, dim: int) -> Val:
 
 
 def stride(b: Builder, array: Arr, dim: int) -> Operand:
+    """Return the byte stride of one dimension (s64)."""
     known = array.strides[dim]
     return Imm(known) if known is not None else b.param(f"{array.name}.stride.{dim}", "s64")
 

@@ -65,11 +65,13 @@ class _Walk:
         self.continues: list[list[State]] = []
 
     def find(self, d: int) -> int:
+        """Return the definition that stands for the web of d."""
         while self.parent[d] != d:
             d = self.parent[d]
         return d
 
     def define(self, node: ast.AST, name: str, state: State) -> State:
+        """Note a definition of a name at a node; return the state behind it."""
         d = self.number.setdefault(id(node), len(self.number))
         if d == len(self.parent):
             self.parent.append(d)
@@ -77,6 +79,7 @@ class _Walk:
         return None if state is None else {**state, name: frozenset((d,))}
 
     def use(self, node: ast.Name, state: State) -> None:
+        """Note a use, and join the webs of all definitions that reach it."""
         reaching = sorted((state or {}).get(node.id, ()))
         for d in reaching:
             self.parent[self.find(d)] = self.find(reaching[0])
@@ -84,22 +87,26 @@ class _Walk:
             self.uses[id(node)] = reaching[0]
 
     def reads(self, node: ast.AST | None, state: State) -> None:
+        """Note the uses in an expression."""
         for n in ast.walk(node) if node is not None else ():
             if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load):
                 self.use(n, state)
 
     def writes(self, target: ast.AST, state: State) -> State:
+        """Note the definitions in an assignment's target; return the state behind it."""
         for n in ast.walk(target):
             if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store):
                 state = self.define(n, n.id, state)
         return state
 
     def body(self, statements: Iterable[ast.stmt], state: State) -> State:
+        """Walk statements in order; return the state behind the last."""
         for s in statements:
             state = self.statement(s, state)
         return state
 
     def statement(self, s: ast.stmt, state: State) -> State:
+        """Walk one statement; return the state behind it, None where control never gets there."""
         match s:
             case ast.If():
                 self.reads(s.test, state)
@@ -118,6 +125,7 @@ class _Walk:
         return self.simple(s, state)
 
     def simple(self, s: ast.stmt, state: State) -> State:
+        """Walk a statement without a body."""
         self.reads(s, state)
         if isinstance(s, ast.AugAssign) and isinstance(s.target, ast.Name):
             self.use(s.target, state)
@@ -129,6 +137,7 @@ class _Walk:
         return state
 
     def loop(self, s: ast.For | ast.While, state: State) -> State:
+        """Walk a loop until no more definitions reach its head."""
         if isinstance(s, ast.For):
             self.reads(s.iter, state)
         head, broken = self.iteration(s, state, state)
@@ -146,6 +155,7 @@ class _Walk:
         return _merge(before, end, *self.continues.pop()), self.breaks.pop()
 
     def result(self, func: ast.FunctionDef) -> Webs:
+        """Return what the walk found."""
         definitions: dict[int, int] = {}
         for d in self.number.values():
             definitions[self.find(d)] = definitions.get(self.find(d), 0) + 1
@@ -161,6 +171,7 @@ class _Walk:
     def plain(
         self, loop: ast.For, read: dict[int, int], written: dict[int, int], definitions: dict[int, int]
     ) -> bool:
+        """Tell whether a loop's variable is defined by the loop alone and read in its body alone."""
         web = written.get(id(loop.target))
         if web is None or definitions[web] != 1:
             return False

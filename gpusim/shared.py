@@ -168,12 +168,6 @@ def wavefronts_entry(addresses, mask, bytes_per_lane, is_load):  # type: ignore[
     return wavefronts(carray(addresses, 32), mask, bytes_per_lane, is_load != 0)
 
 
-@c_entry(types.int64(types.uint32, types.int64))
-def ideal_wavefronts_entry(mask, bytes_per_lane):  # type: ignore[no-untyped-def]
-    """Call `ideal_wavefronts`."""
-    return ideal_wavefronts(mask, bytes_per_lane)
-
-
 @c_entry(types.int64(types.CPointer(types.int64), types.uint32, types.int64))
 def atomic_wavefronts_entry(addresses, mask, bytes_per_lane):  # type: ignore[no-untyped-def]
     """Call `atomic_wavefronts` with a raw pointer."""

@@ -11,7 +11,6 @@ from gpusim.shared import (
     atomic_wavefronts,
     atomic_wavefronts_entry,
     ideal_wavefronts,
-    ideal_wavefronts_entry,
     wavefronts,
     wavefronts_entry,
 )
@@ -97,7 +96,6 @@ def test_the_c_entries_give_what_the_python_calls_give():
     pointer, i64, u32 = ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint32
     call = ctypes.CFUNCTYPE(i64, pointer, u32, i64, i64)(wavefronts_entry.address)
     assert [call(addresses.ctypes.data, ALL, 8, is_load) for is_load in (1, 0)] == [1, 2]
-    assert ctypes.CFUNCTYPE(i64, u32, i64)(ideal_wavefronts_entry.address)(ALL, 16) == 4
     assert (
         ctypes.CFUNCTYPE(i64, pointer, u32, i64)(atomic_wavefronts_entry.address)(
             addresses.ctypes.data, ALL, 8
