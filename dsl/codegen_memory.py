@@ -239,6 +239,7 @@ def _count_shared(cg: WarpCode, instr: ir.Access, site: int) -> None:
     wavefronts, ideal = t.field("%sites", 3 * site + 1), t.field("%sites", 3 * site + 2)
     if shape.uniform and size <= 4:
         t.add_to(wavefronts, "1")
+        t.add_to(ideal, "1")
     else:
         t.put(f"store {WORDS} {cg.vector(instr.addr, 's64')}, ptr %scratch, align 64")
         args = [("ptr", "%scratch"), ("i32", cg.bits), ("i64", str(size))]
@@ -246,8 +247,9 @@ def _count_shared(cg: WarpCode, instr: ir.Access, site: int) -> None:
         if not isinstance(instr, ir.Atom):
             name = runtime_ll.WAVEFRONTS
             args.append(("i64", str(int(isinstance(instr, ir.Ld)))))
-        t.add_to(wavefronts, t.call("i64", name, *args))
-    t.add_to(ideal, _ideal(cg, size))
+        taken = t.call("i64", name, *args)
+        t.add_to(wavefronts, taken)
+        t.add_to(ideal, t.intrinsic("umin", "i64", taken, _ideal(cg, size)))
 
 
 def _ideal(cg: WarpCode, size: int) -> str:

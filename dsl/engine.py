@@ -297,7 +297,7 @@ class EngineRun:
             taken = atomic_wavefronts(addresses, LANES_ALL, size)
         else:
             taken = wavefronts(addresses, LANES_ALL, size, isinstance(instr, ir.Ld))
-        return int(taken), int(ideal_wavefronts(LANES_ALL, size))
+        return int(taken), int(min(taken, ideal_wavefronts(LANES_ALL, size)))
 
     def notes(self) -> tuple[str, ...]:
         """Return a sentence for each index check that wrapped a negative index."""

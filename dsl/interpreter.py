@@ -138,8 +138,9 @@ def _count_shared(counts: SharedCounts, lanes: Mapping[int, int], size: int, is_
     counts.lanes += len(lanes)
     counts.bytes += len(lanes) * size
     counts.requests += 1
-    counts.wavefronts += request_rules.wavefronts(lanes, size, is_load)
-    counts.ideal_wavefronts += request_rules.ideal_wavefronts(lanes, size)
+    taken = request_rules.wavefronts(lanes, size, is_load)
+    counts.wavefronts += taken
+    counts.ideal_wavefronts += min(taken, request_rules.ideal_wavefronts(lanes, size))
 
 
 def _count_access(

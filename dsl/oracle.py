@@ -94,8 +94,9 @@ def _count_shared(counts: SharedCounts, request: Request) -> None:
     counts.lanes += len(lanes)
     counts.bytes += len(lanes) * size
     counts.requests += 1
-    counts.wavefronts += request_rules.wavefronts(lanes, size, request.op == "load")
-    counts.ideal_wavefronts += request_rules.ideal_wavefronts(lanes, size)
+    taken = request_rules.wavefronts(lanes, size, request.op == "load")
+    counts.wavefronts += taken
+    counts.ideal_wavefronts += min(taken, request_rules.ideal_wavefronts(lanes, size))
 
 
 def _count(counters: Counters, request: Request) -> None:

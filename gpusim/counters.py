@@ -31,8 +31,8 @@ class SharedCounts:
 
     lanes, bytes and requests as in SpaceCounts. wavefronts: passes through the 32 banks by the rule of
     addresses; does not count the card's arbitration (up to 6 %). ideal_wavefronts: what the lanes of the same
-    requests take at consecutive addresses; more than wavefronts where halves of 8-byte loads merge (a
-    broadcast: 2 and 1), so that bank conflicts are max(0, wavefronts - ideal_wavefronts).
+    requests would take at consecutive addresses, and never more than a request took (merged halves of 8-byte
+    loads take less); wavefronts - ideal_wavefronts are the bank conflicts.
     """
 
     lanes: int = 0

@@ -167,10 +167,9 @@ def _shared(op: str) -> list[Metric]:
             f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum", "wavefront",
             f"Shared {word} Bank Conflicts", EXACT, conflicts,
             "Wavefronts beyond those of the same requests with no two words in one bank.",
-            "max(0, wavefronts - ideal wavefronts), of the whole launch",
+            "wavefronts - ideal wavefronts, of the whole launch",
             "It does not count arbitration, which ncu shows as conflicts; lanes that share a word do not "
-            "conflict. 8-byte loads whose halves merge take one wavefront less than the ideal, which makes "
-            "up for a conflict elsewhere.", BANKS),
+            "conflict.", BANKS),
         _table(
             f"gpusim__shared_{field}_requests.sum", "request", f"Shared {word} Requests", EXACT,
             space(source, "requests"), f"Warp instructions (shared {word.lower()}) with an active lane.",
@@ -180,7 +179,7 @@ def _shared(op: str) -> list[Metric]:
             EXACT, space(source, "ideal_wavefronts"),
             "Wavefronts of the same requests if lanes had consecutive addresses: one for each 128 bytes.",
             "from the lanes and the element size",
-            "It does not see that halves of an 8-byte load merge, which can take fewer."),
+            "A request whose halves merge counts what it took, which is less."),
         _table(
             f"gpusim__shared_{field}_bytes.sum", "byte", f"Shared {word} Bytes Of Threads", EXACT,
             space(source, "bytes"), "Bytes that the threads ask for.", "active lanes * element size",

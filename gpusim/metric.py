@@ -118,12 +118,8 @@ def space(name: str, field: str) -> Formula:
 
 
 def bank_conflicts(counts: SharedCounts) -> int:
-    """Return the wavefronts of a launch beyond the ideal ones, never less than 0.
-
-    A wide load whose halves merge takes fewer than the ideal ones (a broadcast of 8 bytes: 1 for 2, fact 17),
-    which is no conflict; in one launch such merges make up for conflicts of other requests of the same kind.
-    """
-    return max(0, counts.wavefronts - counts.ideal_wavefronts)
+    """Return the wavefronts of a launch beyond the ideal ones."""
+    return counts.wavefronts - counts.ideal_wavefronts
 
 
 def arithmetic(field: str) -> Formula:

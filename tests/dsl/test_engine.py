@@ -366,3 +366,24 @@ def test_grids_and_blocks_of_three_dimensions():
     run(three_dimensions, (2, 3, 2), (4, 2, 2), o)
     z, y, x = np.indices(o.shape)
     assert (o == x + 10 * y + 100 * z + 1000 * (y % 2)).all()
+
+
+@cuda.jit
+def merged_doubles(o, n):
+    s = cuda.shared.array(32, np.float64)
+    t = cuda.threadIdx.x
+    s[t] = float(t)
+    cuda.syncthreads()
+    o[t] = s[t // 2]
+    if t < n:
+        o[t] += s[0]
+
+
+@pytest.mark.parametrize("n", [0, 5, 32])
+def test_a_merged_wide_load_has_no_conflict_and_its_ideal_is_what_it_takes(n):
+    o = np.zeros(32)
+    engine, oracle = both(merged_doubles, (1, 1, 1), (32, 1, 1), (o, n))
+    assert_equal(engine, oracle)
+    loads = engine.counters.shared_load
+    # Neighbours read one element: both halves of the warp go in one wavefront (fact 17); so does a broadcast.
+    assert loads.wavefronts == loads.ideal_wavefronts == (1 if n == 0 else 2)

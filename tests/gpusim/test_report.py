@@ -157,16 +157,6 @@ def test_bank_conflicts_are_wavefronts_beyond_the_ideal(make_launch: Make) -> No
     assert row(report.text([launch]), "load ") == ["10", "1,280", "320", "10", "310", "32.00", "exact"]
 
 
-def test_a_merged_load_with_fewer_wavefronts_than_the_ideal_has_no_conflicts(make_launch: Make) -> None:
-    launch = make_launch()
-    launch.counters.shared_load = SharedCounts(
-        lanes=320, bytes=2560, requests=10, wavefronts=10, ideal_wavefronts=20
-    )
-    text = report.text([launch])
-    assert row(text, "load ") == ["10", "2,560", "10", "20", "0", "1.00", "exact"]
-    assert "Bank Conflicts" not in text
-
-
 def test_no_shared_memory_has_no_table_of_it(make_launch: Make) -> None:
     assert "Wavefronts" not in report.text([make_launch()])
 
