@@ -17,8 +17,9 @@ Rules that `verify` enforces:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple, TypeVar
 
 BYTES = {
     "pred": 1, "u8": 1, "s8": 1, "u16": 2, "s16": 2,
@@ -58,7 +59,7 @@ class Alu:
     """Compute dst = op(srcs) in `type`.
 
     Integer ops: add sub mul div rem (truncating, as PTX) floordiv floormod (as Python) and or xor not shl shr
-    min max neg abs mov. Float ops: add sub mul fma fma_sat fma_rm div sqrt rsqrt rcp ex2 lg2 neg abs min max
+    min max neg abs mov popc brev clz (of the type's width, results in the same type). Float ops: add sub mul fma fma_sat fma_rm div sqrt rsqrt rcp ex2 lg2 neg abs min max
     mov copysign floor ceil trunc rint, and the library calls named in `MATH_CALLS`. min and max of floats
     return the other operand when one is NaN (PTX min.f32). Predicates: and or xor not mov. `tag` refines how
     the instruction becomes machine code, see dsl/machine.py.
@@ -124,7 +125,7 @@ class Selp:
 
 @dataclass(frozen=True, slots=True)
 class Sreg:
-    """Read a special register (s32): tid.x|y|z, ntid.x|y|z, ctaid.x|y|z, nctaid.x|y|z, laneid."""
+    """Read a special register (s32): tid.x|y|z, ntid.x|y|z, ctaid.x|y|z, nctaid.x|y|z, laneid; lanemask_lt is u32."""
 
     dst: Reg
     name: str
@@ -165,6 +166,7 @@ class Ld:
 
     space: global (byte address), shared (byte offset in the block) or local (byte offset in the thread).
     `type` is the element type in memory; u8, s8, u16, s16 and pred widen into the register (u32, s32, pred).
+    `cache` is PTX's hint: "" or ca (all levels), cg and cv (L2 only), cs and lu (all levels, as ca here).
     """
 
     space: str
@@ -173,11 +175,15 @@ class Ld:
     addr: Operand
     array: str
     loc: Loc
+    cache: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class St:
-    """Store `value` to `addr`, spaces and types as in Ld; where lanes collide, the highest lane's stays."""
+    """Store `value` to `addr`, spaces and types as in Ld; where lanes collide, the highest lane's stays.
+
+    `cache` is PTX's hint (wb, cg, cs, wt); stores go through L1 to L2 with any of them.
+    """
 
     space: str
     type: str
@@ -185,14 +191,16 @@ class St:
     addr: Operand
     array: str
     loc: Loc
+    cache: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Atom:
-    """Do one atomic: *addr = op(*addr, value), lanes in ascending order; op is add, max or min.
+    """Do one atomic: *addr = op(*addr, value), lanes in ascending order.
 
-    dst gets the old value; with it this is an ATOM, without it (None) a RED. A float max ignores NaN, as
-    numba.cuda's does.
+    op is add, max, min, and, or, xor, exch, inc (old >= value ? 0 : old + 1), dec (old == 0 or old > value ?
+    value : old - 1) or cas (old == compare ? value : old). dst gets the old value; with it this is an ATOM,
+    without it (None) a RED. A float max or min ignores NaN. `compare` is for cas alone.
     """
 
     op: str
@@ -203,10 +211,94 @@ class Atom:
     value: Operand
     array: str
     loc: Loc
+    compare: Operand | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shfl:
+    """Exchange a register between lanes: dst = src of another lane of the warp.
+
+    mode: idx (lane `lane`), up (own lane - lane), down (own lane + lane) or bfly (own lane ^ lane); all modulo
+    nothing: a lane past the warp's ends gives the own value (idx takes lane % 32). `mask` (u32) names the
+    lanes that take part: a named lane that is not active here, an active one that is not named, and a
+    source lane that does not take part are errors.
+    """
+
+    mode: str
+    type: str
+    dst: Reg
+    src: Operand
+    lane: Operand
+    mask: Operand
+    loc: Loc
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """Vote among the lanes that `mask` names (checked as in Shfl).
+
+    mode: all, any, eq (all predicates are the same) with a pred dst, or ballot with a u32 dst: one bit for each
+    named lane whose predicate holds.
+    """
+
+    mode: str
+    dst: Reg
+    pred: Operand
+    mask: Operand
+    loc: Loc
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Compare bits among the lanes that `mask` names (checked as in Shfl); dst is u32.
+
+    mode any: the named lanes with the same bits as this one. mode all: `mask` if all named lanes have the same
+    bits, else 0.
+    """
+
+    mode: str
+    type: str
+    dst: Reg
+    src: Operand
+    mask: Operand
+    loc: Loc
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveMask:
+    """Read the lanes of the warp that are active here (u32)."""
+
+    dst: Reg
+    loc: Loc
+
+
+@dataclass(frozen=True, slots=True)
+class SyncWarp:
+    """Wait for the lanes that `mask` names; lanes run in lockstep here, so it only checks them as in Shfl."""
+
+    mask: Operand
+    loc: Loc
+
+
+@dataclass(frozen=True, slots=True)
+class BarResult:
+    """Read what the barrier just passed gathered from `Bar.pred` (s32); the first instruction of its target.
+
+    op: count (threads whose predicate held), and (1 if it held for every thread that arrived), or (1 if for
+    any).
+    """
+
+    op: str
+    dst: Reg
+    loc: Loc
 
 
 Access = Ld | St | Atom
-Instr = Alu | Cvt | Bitcast | Setp | Selp | Sreg | LdParam | Chk | Ld | St | Atom
+WarpOp = Shfl | Vote | Match | SyncWarp
+Instr = (
+    Alu | Cvt | Bitcast | Setp | Selp | Sreg | LdParam | Chk | Ld | St | Atom
+    | Shfl | Vote | Match | ActiveMask | SyncWarp | BarResult
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,10 +321,14 @@ class Bra:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Wait until every live thread of the block is here, then go to `target`."""
+    """Wait until every live thread of the block is here, then go to `target`.
+
+    `pred`, if any, is gathered over the block for a BarResult at the target.
+    """
 
     target: int
     loc: Loc
+    pred: Operand | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +418,7 @@ class Function:
 
 MATH_CALLS = (
     "exp", "log", "exp2", "log2", "log10", "sin", "cos", "tan", "tanh",
-    "pow", "fmod", "atan2", "erf", "log1p", "expm1",
+    "pow", "fmod", "atan2", "erf", "log1p", "expm1", "cbrt",
 )  # fmt: skip
 
 
@@ -336,26 +432,43 @@ def successors(terminator: Terminator | None) -> tuple[int, ...]:
     return ()
 
 
+_OPERANDS: dict[type, tuple[str, ...]] = {
+    Cvt: ("src",),
+    Bitcast: ("src",),
+    Setp: ("a", "b"),
+    Selp: ("a", "b", "cond"),
+    Chk: ("index", "extent"),
+    Ld: ("addr",),
+    St: ("value", "addr"),
+    Atom: ("value", "addr", "compare"),
+    Shfl: ("src", "lane", "mask"),
+    Vote: ("pred", "mask"),
+    Match: ("src", "mask"),
+    SyncWarp: ("mask",),
+    Bra: ("cond",),
+    Bar: ("pred",),
+}
+"""The fields that hold operands; one that is None is not there."""
+
+
 def sources(instr: Instr | Terminator | None) -> tuple[Operand, ...]:
     """List the operands an instruction or a terminator reads; none where it is None."""
-    match instr:
-        case Alu(srcs=srcs):
-            return srcs
-        case Cvt(src=src) | Bitcast(src=src):
-            return (src,)
-        case Setp(a=a, b=b):
-            return (a, b)
-        case Selp(a=a, b=b, cond=cond):
-            return (a, b, cond)
-        case Chk(index=index, extent=extent):
-            return (index, extent)
-        case Ld(addr=addr):
-            return (addr,)
-        case St(value=value, addr=addr) | Atom(value=value, addr=addr):
-            return (value, addr)
-        case Bra(cond=cond):
-            return (cond,)
-    return ()
+    if isinstance(instr, Alu):
+        return instr.srcs
+    found = (getattr(instr, name) for name in _OPERANDS.get(type(instr), ()))
+    return tuple(o for o in found if o is not None)
+
+
+Node = TypeVar("Node", bound=Instr | Terminator)
+
+
+def with_sources(instr: Node, read: Callable[[Operand], Operand]) -> Node:
+    """Return a copy of an instruction or a terminator with every operand mapped by `read`."""
+    if isinstance(instr, Alu):
+        return replace(instr, srcs=tuple(map(read, instr.srcs)))  # type: ignore[return-value]
+    names = [n for n in _OPERANDS.get(type(instr), ()) if getattr(instr, n) is not None]
+    changed: Any = {n: read(getattr(instr, n)) for n in names}
+    return replace(instr, **changed) if names else instr
 
 
 def destination(instr: Instr | Terminator | None) -> Reg | None:

@@ -13,7 +13,6 @@ just before a `break` belongs to it as well.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import networkx as nx
@@ -197,18 +196,19 @@ class _Renamer:
         old = self.fn.blocks[b]
         new = ir.Block(may_spin=old.may_spin)
         for instr in old.instrs:
-            copy = _with_sources(instr, read)
+            copy = ir.with_sources(instr, read)
             if isinstance(copy, ir.Alu) and _is_copy(copy):
                 names[copy.dst.index] = copy.srcs[0]
                 continue
-            if not isinstance(copy, ir.St) and copy.dst is not None:
-                fresh = self.fresh(copy.dst)
-                names[copy.dst.index] = fresh
-                copy = replace(copy, dst=fresh)
+            dst = ir.destination(copy)
+            if dst is not None:
+                fresh = self.fresh(dst)
+                names[dst.index] = fresh
+                copy = replace(copy, dst=fresh)  # type: ignore[type-var, arg-type]
                 self.ssa.defs[fresh.index] = (b, copy)
             new.instrs.append(copy)
-        end = old.terminator
-        new.terminator = replace(end, cond=read(end.cond)) if isinstance(end, ir.Bra) else end
+        assert old.terminator is not None
+        new.terminator = ir.with_sources(old.terminator, read)
         self.ssa.fn.blocks[b] = new
         for t in ir.successors(old.terminator):
             for phi in self.ssa.phis[t]:
@@ -221,26 +221,6 @@ def _is_copy(instr: ir.Alu) -> bool:
         return False
     source = instr.srcs[0]
     return isinstance(source, ir.Imm) or source.type == instr.type
-
-
-def _with_sources(instr: ir.Instr, read: Callable[[ir.Operand], ir.Operand]) -> ir.Instr:
-    """Return a copy of an instruction with every operand mapped by `read`."""
-    match instr:
-        case ir.Alu(srcs=srcs):
-            return replace(instr, srcs=tuple(map(read, srcs)))
-        case ir.Cvt(src=src) | ir.Bitcast(src=src):
-            return replace(instr, src=read(src))
-        case ir.Setp(a=a, b=b):
-            return replace(instr, a=read(a), b=read(b))
-        case ir.Selp(a=a, b=b, cond=cond):
-            return replace(instr, a=read(a), b=read(b), cond=read(cond))
-        case ir.Chk(index=index, extent=extent):
-            return replace(instr, index=read(index), extent=read(extent))
-        case ir.Ld(addr=addr):
-            return replace(instr, addr=read(addr))
-        case ir.St(value=value, addr=addr) | ir.Atom(value=value, addr=addr):
-            return replace(instr, value=read(value), addr=read(addr))
-    return instr
 
 
 def _ssa_liveness(ssa: Ssa) -> list[set[int]]:
