@@ -7,8 +7,8 @@ and predicates, which no counter of this project shows; Chk, as the machine code
 
 Measured (h200 facts 10 and 11): division 5 FFMA and a MUFU, and 2 warp instructions on XU (softmax of 1024
 x 1024: 131,072 = 4 for each 32 elements, 2 exp and 1 division); exp 4 FFMA, 1 FMUL, 1 FADD and a MUFU; log 11
-FFMA, 1 FMUL, 1 FADD. Modelled: every other library call, square roots, float64 division, and `integer`,
-which counts operations of WarpIR.
+FFMA, 1 FMUL, 1 FADD. A 32-bit integer becomes a float32 on the integer pipe, not on XU (fact 25). Modelled:
+every other library call, square roots, float64 division, and `integer`, which counts operations of WarpIR.
 """
 
 from __future__ import annotations
@@ -114,8 +114,12 @@ def _alu(instr: ir.Alu) -> Mapping[str, int]:
 
 
 def _cvt(instr: ir.Cvt) -> Mapping[str, int]:
-    """Return the counts of a conversion: one between a float and a number runs on XU (I2F, F2I, F2F)."""
+    """Return the counts of a conversion: one between a float and a number runs on XU (I2F, F2I, F2F), but
+    one from a 32-bit integer to float32 on the integer pipe (I2FP; h200 fact 25).
+    """
     kinds = {instr.to_type, instr.from_type}
+    if instr.to_type == "f32" and instr.from_type in ("s32", "u32"):
+        return _INTEGER
     return _ROUND if kinds & set(FLOATS) and "pred" not in kinds else _INTEGER
 
 

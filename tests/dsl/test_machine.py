@@ -3,7 +3,9 @@
 import pytest
 
 from dsl import ir
+from dsl.builder import Builder
 from dsl.machine import KEYS, block_counts, machine_counts
+from dsl.mathlib import logf
 
 LOC = ir.Loc("k.py", 1)
 
@@ -80,10 +82,30 @@ def test_integer_comparison_selection_and_conversion_count_as_integer() -> None:
 
 
 def test_a_conversion_between_float_and_integer_uses_xu_and_one_from_a_predicate_does_not() -> None:
-    f, r, p = ir.Reg(0, "f32"), ir.Reg(1, "s32"), ir.Reg(2, "pred")
-    assert machine_counts(ir.Cvt(f, "f32", r, "s32", LOC)) == {"integer": 1, "xu": 1}
-    assert machine_counts(ir.Cvt(r, "s32", f, "f32", LOC)) == {"integer": 1, "xu": 1}
+    f, r, p = ir.Reg(0, "f32"), ir.Reg(1, "s64"), ir.Reg(2, "pred")
+    assert machine_counts(ir.Cvt(f, "f32", r, "s64", LOC)) == {"integer": 1, "xu": 1}
+    assert machine_counts(ir.Cvt(r, "s64", f, "f32", LOC)) == {"integer": 1, "xu": 1}
     assert machine_counts(ir.Cvt(f, "f32", p, "pred", LOC)) == {"integer": 1}
+
+
+@pytest.mark.parametrize("type_", ["s32", "u32"])
+def test_a_32_bit_integer_becomes_a_float32_without_xu_but_not_a_float64_and_not_the_other_way(
+    type_: str,
+) -> None:
+    """Fact 25: I2FP runs on the integer pipe; I2F.F64 and F2I run on XU."""
+    r, f, wide = ir.Reg(0, type_), ir.Reg(1, "f32"), ir.Reg(2, "f64")
+    assert machine_counts(ir.Cvt(f, "f32", r, type_, LOC)) == {"integer": 1}
+    assert machine_counts(ir.Cvt(wide, "f64", r, type_, LOC)) == {"integer": 1, "xu": 1}
+    assert machine_counts(ir.Cvt(r, type_, f, "f32", LOC)) == {"integer": 1, "xu": 1}
+
+
+def test_a_float32_logarithm_does_not_use_xu() -> None:
+    """Its exponent, an s32, becomes a float32: one I2FP."""
+    builder = Builder("k", LOC)
+    logf(builder, ir.Imm(2.0))
+    (draft,) = builder.drafts
+    assert any(isinstance(i, ir.Cvt) and i.to_type == "f32" for i in draft.instrs)
+    assert total(*draft.instrs)["xu"] == 0
 
 
 def test_memory_checks_and_special_registers_count_no_arithmetic() -> None:
