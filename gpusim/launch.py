@@ -39,6 +39,26 @@ class Check:
     tolerance: float
 
 
+@dataclass(frozen=True)
+class Fact:
+    """Hold one number that an algorithm says of itself, over all launches of its problem.
+
+    formula: how the number follows from the shape. counters: counter path -> factor, where counters say the
+    same: (their sum, each times its factor) / per must be `value`. counted: that number, None until
+    gpusim.facts.count fills it in and where the engine does not count it. base: label of the fact that the
+    report divides this one by.
+    """
+
+    label: str
+    value: int
+    unit: str
+    formula: str = ""
+    counters: dict[str, int] = field(default_factory=dict)
+    per: int = 1
+    counted: int | None = None
+    base: str = ""
+
+
 @dataclass
 class Launch:
     """Hold one launch: shape, resources, counters, and what the closed form and the reference say.
@@ -46,7 +66,8 @@ class Launch:
     grid, block: (x, y, z). shared_buffers: (name, bytes) of each static shared array; dynamic shared memory
     is apart. closed_form: counter path (as in Counters: "global_load.bytes", "arithmetic.ffma",
     "hierarchy.l2_write") -> expected integer. notes: sentences for the reader (wrapped indices, the engine
-    that ran and why). options: what the user asked for.
+    that ran and why). options: what the user asked for. facts: what the algorithm says of itself; the last
+    launch of a problem has those of the whole problem.
     """
 
     kernel: str
@@ -67,6 +88,7 @@ class Launch:
     checks: tuple[Check, ...] = ()
     notes: tuple[str, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
+    facts: tuple[Fact, ...] = ()
 
     def __getitem__(self, metric: str) -> int | float | None:
         """Return a metric by its ncu name; None is n/a. Raises UnknownName."""

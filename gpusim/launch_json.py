@@ -18,7 +18,7 @@ from typing import Any
 from gpusim.arch import ARCHES, Arch
 from gpusim.counters import Counters
 from gpusim.errors import BadOption
-from gpusim.launch import NOT_COUNTED, Check, Launch, Registers
+from gpusim.launch import NOT_COUNTED, Check, Fact, Launch, Registers
 from gpusim.metric import evaluate
 from gpusim.metrics import METRICS, kind
 from gpusim.occupancy import Occupancy
@@ -50,6 +50,7 @@ def to_dict(launch: Launch) -> dict[str, Any]:
         "checks": [asdict(check) for check in launch.checks],
         "notes": list(launch.notes),
         "options": launch.options,
+        "facts": [asdict(fact) for fact in launch.facts],
         "metrics": _metrics(launch),
     }
     return {key: _plain(value) for key, value in made.items()}
@@ -109,7 +110,8 @@ def from_dict(item: dict[str, Any]) -> Launch:
         counters=_counters(item["counters"], NOT_COUNTED.get(item["engine"], ())),
         closed_form={str(path): int(expected) for path, expected in item["closed_form"].items()},
         checks=tuple(Check(c["output"], float(c["error"]), float(c["tolerance"])) for c in item["checks"]),
-        notes=tuple(item["notes"]), options=dict(item["options"]))
+        notes=tuple(item["notes"]), options=dict(item["options"]),
+        facts=tuple(Fact(**fact) for fact in item.get("facts", ())))  # a launch may have none to tell
 
 
 def _triple(extents: list[int]) -> tuple[int, int, int]:

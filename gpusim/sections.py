@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from gpusim import metrics
+from gpusim import facts, metrics
 from gpusim.advice import LIMITER_WORDS, Advice, advise
 from gpusim.counters import Arithmetic, Counters, Hierarchy, SharedCounts, SpaceCounts
 from gpusim.errors import UnknownName
@@ -389,6 +389,16 @@ def _compared(launch: Launch, path: str, expected: int) -> tuple[Cell, ...]:
     return path, expected, counted, "equal" if counted == expected else "DIFFERENT"
 
 
+def algorithm(launch: Launch) -> Section | None:
+    """Return what the algorithm says of itself, beside what was counted.
+
+    None where it says nothing.
+    """
+    if not launch.facts:
+        return None
+    return Section("Algorithm", "Algorithm", (facts.table(launch.facts),), facts.ratios(launch.facts))
+
+
 def notes(launch: Launch) -> Section | None:
     """Return the notes of a launch (wrapped indices, the engine that ran and why).
 
@@ -404,6 +414,7 @@ SECTIONS: dict[str, tuple[str, Callable[[Launch], Section | None]]] = {
     "ComputeWorkloadAnalysis": ("Compute Workload Analysis", compute),
     "SpeedOfLight_RooflineChart": ("GPU Speed Of Light Roofline Chart", roofline),
     "Validation": ("Closed Form And Reference", validation),
+    "Algorithm": ("Algorithm", algorithm),
     "Notes": ("Notes", notes),
 }
 

@@ -20,7 +20,8 @@ What to look at in the report:
 - Occupancy: q, the accumulator and the scores take 2 d + STRIP registers a thread before any address, so the
   register file is the limiter at d = 64 (229 registers, 4 blocks of 64 threads an SM); large tiles of
   8 Bc d bytes make it shared memory.
-- Causal: blocks skip the tiles in their future, about half of them (`statistics`).
+- Algorithm: K and V pass L1 ceil(N/Br) times, so 32 times the ideal at N = 4096; causal blocks skip the tiles
+  in their future, about half of them.
 
 What it leaves out: tensor cores, asynchronous copies, 16-bit types: other variants.
 """
@@ -48,6 +49,8 @@ from kernels_sim.attention import (
     block_keys,
     block_rows,
     dram,
+    io_flash,
+    io_flash_ideal,
     linear,
     reference,
     requests_of,
@@ -55,8 +58,9 @@ from kernels_sim.attention import (
     tiles_skipped,
     tiles_visited,
 )
+from kernels_sim.attention_facts import element_facts, flop_facts, of_heads, pair_fact
 from kernels_sim.formulas import ceil_div, shared
-from kernels_sim.problem import Data, KernelSpec, Problem, Step
+from kernels_sim.problem import Data, Fact, KernelSpec, Problem, Step
 
 float32 = np.float32
 ZERO, ONE, NEG_INF = np.float32(0), np.float32(1), np.float32(-np.inf)
@@ -277,15 +281,41 @@ def build(options: Options, data: Data) -> Problem:
         o, lse = reference(Q.reshape(H, N, d), K.reshape(H, Nk, d), V.reshape(H, Nk, d), shape)
         return {"O": o, "L": lse}
 
+    said = facts(shape, options.Br, options.Bc, step.closed_form)
     if data.virtual:
-        return Problem("flash_forward", (step,), {"O": O, "L": L})
-    return Problem("flash_forward", (step,), {"O": O.reshape(H, N, d), "L": L}, expected)
+        return Problem("flash_forward", (step,), {"O": O, "L": L}, facts=said)
+    return Problem("flash_forward", (step,), {"O": O.reshape(H, N, d), "L": L}, expected, facts=said)
 
 
 def statistics(shape: Shape, Br: int, Bc: int) -> dict[str, int]:
     """Count the K/V tiles that all blocks of all heads visit, and those that they skip."""
     visited = int(tiles_visited(shape, Br, Bc).sum())
     return {"tiles": shape.heads * visited, "skipped": shape.heads * tiles_skipped(shape, Br, Bc)}
+
+
+def facts(shape: Shape, Br: int, Bc: int, form: dict[str, int]) -> tuple[Fact, ...]:
+    """Say what the report shows of the algorithm: tiles, pairs, elements and FLOPs over all heads.
+
+    form: the closed form of the same shape and tile. The FLOPs of the products are the executed ones: a strip
+    is computed whole for every row of its block.
+    """
+    tiles = statistics(shape, Br, Bc)
+    square = shape.N == shape.Nk and not shape.causal
+    computed = STRIP * _strips(shape, Br)[0]
+    return (
+        Fact("K/V Tiles Visited", tiles["tiles"], "tile", "some row of the block sees"),
+        Fact("K/V Tiles Skipped", tiles["skipped"], "tile", "no row of the block sees"),
+        pair_fact(shape),
+        Fact("Pairs Computed", computed, "pair", f"strips of {STRIP} keys, whole"),
+        *element_facts(
+            io_flash_ideal(shape, Br, Bc),
+            of_heads("4 N d + N" if square else "2 d (N + keys visited) + N", shape),
+            io_flash(shape, Br, Bc),
+            of_heads("N d (2 + 2 ceil(N/Br)) + N" if square else "2 d (N + keys loaded) + N", shape),
+            (form,),
+        ),
+        *flop_facts(4 * shape.d * computed, "4 d pairs computed", (form,)),
+    )
 
 
 def closed_form(shape: Shape, Br: int, Bc: int) -> dict[str, int]:

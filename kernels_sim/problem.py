@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from gpusim.launch import Fact
 from gpusim.memory import VirtualArray
 
 
@@ -40,7 +41,7 @@ class Problem:
 
     outputs: the arrays that the launches fill (pre-filled with NaN, or zero for accumulators). reference:
     returns the same names in float64; None where the data are virtual. tolerance: of the error
-    max|x - ref| / max(1, max|ref|).
+    max|x - ref| / max(1, max|ref|). facts: what the algorithm says of itself, over all launches together.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Problem:
     outputs: dict[str, Any]
     reference: Callable[[], dict[str, np.ndarray]] | None = None
     tolerance: float = 1e-5
+    facts: tuple[Fact, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from dsl.target import bind, dimensions, load_kernel
+from gpusim import facts
 from gpusim.advice import differing
-from gpusim.launch import Check, Launch, Registers
+from gpusim.launch import Check, Fact, Launch, Registers
 from gpusim.memory import VirtualArray
 from kernels_sim.problem import Problem, Step
 
@@ -38,7 +39,7 @@ def run_problem(
 
     registers: of every launch, if given; else each step's recorded ones, else the engine estimates. A device
     with warm L2 and a problem of one launch: an identical launch goes before it and is not counted. The
-    checks of all outputs stand in the last launch.
+    checks of all outputs and the facts of the problem stand in the last launch.
     """
     settings = {
         "counts_only": counts_only,
@@ -57,6 +58,9 @@ def run_problem(
             path: n for path, n in step.closed_form.items() if not (warm and _assumes_cold(path))
         }
         launch.options = _as_dict(options)
+    if launches:
+        said = map(_without_cold, problem.facts) if warm else problem.facts
+        launches[-1].facts = facts.count(said, launches)
     if launches and problem.reference is not None and not counts_only:
         launches[-1].checks = checks(problem)
     return launches
@@ -79,6 +83,11 @@ def _assumes_cold(path: str) -> bool:
         "hierarchy.l2_red",
         "hierarchy.l2_atom",
     )
+
+
+def _without_cold(fact: Fact) -> Fact:
+    """Return a fact that is not held against counters of cold caches."""
+    return replace(fact, counters={}, per=1) if any(map(_assumes_cold, fact.counters)) else fact
 
 
 @contextmanager
@@ -157,9 +166,10 @@ def largest_error(values: np.ndarray, expected: np.ndarray) -> float:
 
 def failed(launch: Launch) -> bool:
     """Return whether an output is further from its reference than its tolerance, or a counter not what the
-    closed form says.
+    closed form or a fact of the algorithm says.
     """
-    return any(not check.error <= check.tolerance for check in launch.checks) or bool(differing(launch))
+    wrong = any(not check.error <= check.tolerance for check in launch.checks)
+    return wrong or bool(differing(launch)) or any(map(facts.differs, launch.facts))
 
 
 def problem_of_file(

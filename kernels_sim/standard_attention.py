@@ -20,6 +20,7 @@ What it leaves out: skipping masked tiles, fusing any two of the three steps.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -36,13 +37,15 @@ from kernels_sim.attention import (
     Shape,
     arithmetic,
     dram,
+    io_standard,
     linear,
     reference,
     row_segments,
     shape_of,
 )
+from kernels_sim.attention_facts import element_facts, flop_facts, of_heads, pair_fact
 from kernels_sim.formulas import ceil_div
-from kernels_sim.problem import Data, KernelSpec, Problem, Step
+from kernels_sim.problem import Data, Fact, KernelSpec, Problem, Step
 from kernels_sim.registers import recorded
 
 float32 = np.float32
@@ -244,7 +247,9 @@ def build(options: Options, data: Data) -> Problem:
         o, lse = reference(Q, K, V, shape)
         return {"O": o, "L": lse}
 
-    return Problem("standard_attention", steps, {"O": O, "L": L}, None if data.virtual else expected)
+    outputs, check = {"O": O, "L": L}, None if data.virtual else expected
+    said = facts(shape, [step.closed_form for step in steps])
+    return Problem("standard_attention", steps, outputs, check, facts=said)
 
 
 def _step(
@@ -260,6 +265,40 @@ def _step(
     variant = f"{name} d={options.d} causal={options.causal}"
     registers, source = recorded("standard_attention", variant)
     return Step(kernel, grid, block, args, closed_form=form, registers=registers, registers_source=source)
+
+
+def facts(shape: Shape, forms: Sequence[dict[str, int]]) -> tuple[Fact, ...]:
+    """Say what the report shows of the algorithm: pairs, elements and FLOPs of the three launches and all
+    heads together.
+
+    forms: the closed forms of the launches. The FLOPs of the products are the executed ones: tiles are
+    multiplied whole, the masked half too.
+    """
+    rows, keys, columns = ceil_div(shape.N, TILE), ceil_div(shape.Nk, TILE), ceil_div(shape.d, TILE)
+    products = 2 * shape.heads * TILE * TILE * rows * (keys * shape.d + columns * shape.Nk)
+    ideal = "4 N d + 4 N^2 + N" if shape.N == shape.Nk else "2 d (N + Nk) + 4 N Nk + N"
+    return (
+        Fact("Launches", len(forms), "launch", "scores, softmax, output"),
+        pair_fact(shape),
+        *element_facts(
+            io_standard(shape), of_heads(ideal, shape), moved(shape), "inputs again for each tile", forms
+        ),
+        *flop_facts(products, f"2 a product, {TILE} x {TILE} tiles", forms),
+    )
+
+
+def moved(shape: Shape) -> int:
+    """Count the elements that the three launches ask for: their inputs once for each tile that needs them.
+
+    scores: Q for each 32 keys, K for each 32 rows, S out. softmax: S three times, P and L out. output: P for
+    each 32 columns of V, V for each 32 rows, O out.
+    """
+    rows, keys, columns = ceil_div(shape.N, TILE), ceil_div(shape.Nk, TILE), ceil_div(shape.d, TILE)
+    q_or_o, k_or_v, matrix = _sizes(shape)
+    scores = keys * q_or_o + rows * k_or_v + matrix
+    softmax = 4 * matrix + shape.N
+    output = columns * matrix + rows * k_or_v + q_or_o
+    return shape.heads * (scores + softmax + output)
 
 
 def scores_form(shape: Shape) -> dict[str, int]:

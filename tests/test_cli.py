@@ -133,6 +133,15 @@ def test_one_section_is_printed_alone(capsys: Capture) -> None:
     assert text.count("Section: ") == 1
 
 
+def test_the_section_algorithm_says_what_flash_attention_moves(capsys: Capture) -> None:
+    text = output(capsys, "simulate", "flash_forward", "--counts-only", "--section", "algorithm")
+    moved = r"^Moved At SM-L1 +element +34,082,816 +34,082,816  equal +N d \(2 \+ 2 ceil\(N/Br\)\) \+ N$"
+    assert re.search(moved, text, re.MULTILINE)
+    assert re.search(r"^Ideal At DRAM +element +1,052,672 +1,052,672  equal +4 N d \+ N$", text, re.MULTILINE)
+    assert "Moved At SM-L1 / Ideal At DRAM: 32.38, counted 32.38.\n" in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
 def test_chosen_metrics_are_name_unit_value(capsys: Capture) -> None:
     text = output(capsys, "simulate", "vec_add", "--n", 1000, "--metrics", f"{SECTORS},launch__grid_size")
     assert re.search(rf"^{re.escape(SECTORS)} +sector +250  exact$", text, re.MULTILINE)  # 2 * 125

@@ -12,7 +12,7 @@ import pytest
 from gpusim.arch import get_arch
 from gpusim.counters import Arithmetic, Hierarchy
 from gpusim.errors import BadOption
-from gpusim.launch import Check
+from gpusim.launch import Check, Fact
 from gpusim.launch_json import dump, load
 from gpusim.metrics import METRICS, values
 
@@ -80,6 +80,20 @@ def test_numbers_that_json_lacks_come_back_too(sample) -> None:
     assert "NaN" not in text and "Infinity" not in text
     back = load(text)[0].checks
     assert math.isnan(back[0].error) and back[1].error == math.inf and back[1].tolerance == 1e-5
+
+
+def test_facts_come_back_whole_and_a_file_without_them_has_none(sample) -> None:
+    sample.options = {}
+    sample.facts = (Fact("Tiles", 4096, "tile"),
+                    Fact("Moved", 12, "element", "3 N", {"global_load.bytes": 2}, 4, 13, "Tiles"))
+    assert load(dump([sample])) == [sample]
+    assert load(damaged(sample, lambda launch: launch.pop("facts")))[0].facts == ()
+
+
+def test_a_fact_that_is_damaged_is_an_error(sample) -> None:
+    sample.facts = (Fact("Tiles", 4096, "tile"),)
+    with pytest.raises(BadOption, match="damaged: TypeError"):
+        load(damaged(sample, lambda launch: launch["facts"][0].pop("value")))
 
 
 def test_options_may_hold_numpy_numbers_and_tuples(sample) -> None:

@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
-from gpusim import report, sections
+from gpusim import facts, report, sections
 from gpusim.arch import get_arch
 from gpusim.counters import Counters, SharedCounts, SpaceCounts
 from gpusim.errors import UnknownName
-from gpusim.launch import Check, Launch, Registers
+from gpusim.launch import Check, Fact, Launch, Registers
 from gpusim.occupancy import occupancy
 from gpusim.table import Table, number, paragraph, render
 
@@ -174,6 +174,75 @@ def test_a_check_within_its_tolerance_is_ok_and_beyond_it_failed(make_launch: Ma
     assert row(text, "O ") == ["1e-07", "1e-05", "OK"]
     assert row(text, "L ") == ["2e-05", "1e-05", "FAILED"]
     assert row(text, "M ") == ["inf", "1e-05", "FAILED"]
+
+
+def algorithm(make_launch: Make, *said: Fact, **changes: object) -> str:
+    """Return the section Algorithm of two equal launches whose facts stand in the last one."""
+    launches = [make_launch(**changes), make_launch(**changes)]
+    launches[-1].facts = facts.count(said, launches)
+    return report.text(launches, "Algorithm")
+
+
+def test_a_fact_is_held_against_the_counters_of_all_launches(make_launch: Make) -> None:
+    lanes = {"global_load.lanes": 1, "global_store.lanes": 1}  # 1,024 + 512 in each of two launches
+    text = algorithm(make_launch, Fact("Right", 3072, "element", "4 N", lanes),
+                     Fact("Wrong", 3071, "element", "4 N - 1", lanes))
+    assert row(text, "Right") == ["element", "3,072", "3,072", "equal", "4", "N"]
+    assert row(text, "Wrong") == ["element", "3,071", "3,072", "DIFFERENT", "4", "N", "-", "1"]
+
+
+def test_counters_of_a_fact_have_factors_and_a_divisor(make_launch: Make) -> None:
+    flops = {"arithmetic.ffma": 2, "arithmetic.fmul": 1, "arithmetic.fadd": 1}
+    text = algorithm(make_launch, Fact("FLOPs", 4060, "flop", "", flops),  # 2 (2 * 1000 + 20 + 10)
+                     Fact("Elements", 512, "element", "", {"hierarchy.dram_read_bytes": 1}, per=4))
+    assert row(text, "FLOPs") == ["flop", "4,060", "4,060", "equal"]
+    assert row(text, "Elements") == ["element", "512", "512", "equal"]  # 2 * 1,024 bytes
+
+
+def test_a_remainder_is_not_equal_to_less(make_launch: Make) -> None:
+    parts = Fact("Parts", 409, "part", "", {"global_load.bytes": 1}, per=20)  # of 2 * 4,096
+    text = algorithm(make_launch, parts)
+    assert row(text, "Parts") == ["part", "409", "410", "DIFFERENT"]
+
+
+def test_a_fact_without_counters_has_no_verdict(make_launch: Make) -> None:
+    text = algorithm(make_launch, Fact("Tiles", 2080, "tile", "visited"))
+    assert row(text, "Tiles") == ["tile", "2,080", "visited"]
+
+
+def test_a_fact_of_what_an_engine_does_not_count_is_neither_equal_nor_different(make_launch: Make) -> None:
+    flops = Fact("FLOPs", 7, "flop", "", {"arithmetic.ffma": 2})
+    loads = Fact("Loads", 64, "", "", {"global_load.requests": 1})
+    text = algorithm(make_launch, flops, loads, engine="oracle")
+    assert row(text, "FLOPs") == ["flop", "7", "n/a", "not", "counted"]
+    assert row(text, "Loads") == ["64", "64", "equal"]
+
+
+def test_a_fact_is_divided_by_its_base_as_stated_and_as_counted(make_launch: Make) -> None:
+    text = algorithm(make_launch, Fact("Moved", 3072, "element", "", {"global_load.lanes": 1}, base="Ideal"),
+                     Fact("Ideal", 1024, "element"), Fact("Rest", 77, "element", base="Ideal"))
+    assert "Moved / Ideal: 3.00, counted 2.00.\n" in text  # 3072 and 2 * 1024, over 1024
+    assert "Rest / Ideal: 7.52 %.\n" in text
+    assert "Ideal / " not in text
+
+
+def test_a_ratio_to_nothing_is_na(make_launch: Make) -> None:
+    text = algorithm(make_launch, Fact("Rest", 0, "flop", base="All"), Fact("All", 0, "flop"))
+    assert "Rest / All: n/a.\n" in text
+
+
+def test_only_the_launch_with_facts_has_the_section_and_it_follows_the_closed_form(make_launch: Make) -> None:
+    assert "Section: " not in report.text([make_launch()], "algorithm")
+    whole = make_launch(closed_form={"barriers": 0}, notes=("n",), facts=(Fact("Tiles", 1, "tile"),))
+    titles = [s.title for s in sections.sections(whole)]
+    assert titles[-3:] == ["Closed Form And Reference", "Algorithm", "Notes"]
+
+
+def test_facts_keep_to_100_columns_for_a_trillion_flops(make_launch: Make) -> None:
+    lanes = {"global_load.lanes": 1}
+    fact = Fact("K/V Tiles Visited", 8_796_093_022_208, "element", "H (N d (2 + 2 ceil(N/Br)) + N)", lanes,
+                counted=8_796_093_022_208)
+    assert max(map(len, report.text([make_launch(facts=(fact,))], "Algorithm").splitlines())) <= 100
 
 
 def test_nan_is_never_printed(make_launch: Make) -> None:

@@ -6,9 +6,10 @@ import pytest
 from dsl.launch import Device
 from gpusim.arch import get_arch
 from gpusim.errors import BadOption
+from gpusim.facts import differs, ratios
 from gpusim.launch import counter
 from kernels_sim.attention import Shape
-from kernels_sim.flash_forward import STRIP, Options, build, closed_form, shared_bytes, statistics
+from kernels_sim.flash_forward import STRIP, Options, build, closed_form, facts, shared_bytes, statistics
 from kernels_sim.problem import Data
 from kernels_sim.run import run_problem
 
@@ -63,6 +64,11 @@ def differences(launch):
     return {path: (counted[path], n) for path, n in launch.closed_form.items() if counted[path] != n}
 
 
+def said(shape, Br, Bc):
+    """Return {label: (value, formula)} of what the algorithm says of itself."""
+    return {f.label: (f.value, f.formula) for f in facts(shape, Br, Bc, closed_form(shape, Br, Bc))}
+
+
 def assert_right(launch):
     assert {c.output: c.error <= 1e-5 for c in launch.checks} == {"O": True, "L": True}, launch.checks
 
@@ -87,6 +93,57 @@ def test_dram_reads_q_k_v_once_and_keeps_o_and_l_dirty():
     assert form["hierarchy.dram_read_bytes"] == 3 * 4096 * 64 * 4 == 3_145_728
     assert form["hierarchy.dirty_bytes"] == (4096 * 64 + 4096) * 4 == 1_064_960
     assert form["hierarchy.dram_write_bytes"] == 0
+
+
+def test_the_main_job_says_what_it_moves_and_what_would_do():
+    found = said(MAIN, 64, 64)
+    assert found["K/V Tiles Visited"][0] == 64 * 64
+    assert found["K/V Tiles Skipped"][0] == 0
+    assert found["Pairs Visible"] == (4096**2, "N^2")
+    assert found["Moved At SM-L1"] == (34_082_816, "N d (2 + 2 ceil(N/Br)) + N")
+    assert found["Ideal At DRAM"] == (1_052_672, "4 N d + N")
+    assert found["FLOPs, Products"][0] == 4 * 4096**2 * 64
+    form = closed_form(MAIN, 64, 64)
+    flops = 2 * form["arithmetic.ffma"] + form["arithmetic.fmul"] + form["arithmetic.fadd"]
+    assert found["FLOPs, Rest"][0] + 4 * 4096**2 * 64 == found["FLOPs, All"][0] == flops
+    assert ratios(facts(MAIN, 64, 64, form)) == (
+        "Moved At SM-L1 / Ideal At DRAM: 32.38.", "FLOPs, Rest / FLOPs, All: 7.85 %.")
+
+
+def test_causal_says_its_tiles_and_no_formula_of_the_square():
+    found = said(MAIN_CAUSAL, 64, 64)
+    assert (found["K/V Tiles Visited"][0], found["K/V Tiles Skipped"][0]) == (2080, 2016)
+    assert found["Moved At SM-L1"] == (17_567_744, "2 d (N + keys loaded) + N")
+    assert found["Pairs Visible"][0] == 4096 * 4097 // 2
+    assert found["Pairs Computed"][0] == 2080 * 64 * 64  # the 64 rows of a block work on whole tiles
+    assert found["FLOPs, Products"][0] == 4 * 64 * 2080 * 64 * 64
+
+
+def test_other_keys_than_queries_have_no_formula_of_the_square():
+    assert said(Shape(16, 10, 4), 16, 64)["Moved At SM-L1"] == (2 * 4 * 26 + 16, "2 d (N + keys loaded) + N")
+
+
+def test_facts_are_over_all_heads():
+    one, two = said(Shape(33, 33, 16), 16, 16), said(Shape(33, 33, 16, heads=2), 16, 16)
+    assert {label: value for label, (value, _) in two.items()} == {k: 2 * v for k, (v, _) in one.items()}
+    assert two["Ideal At DRAM"][1] == "H (4 N d + N)"
+
+
+def test_the_ideal_is_held_against_dram_only_where_each_element_moves_there_once():
+    def counters(shape):
+        found = facts(shape, 16, 16, closed_form(shape, 16, 16))
+        return next(f.counters for f in found if f.label == "Ideal At DRAM")
+
+    assert "hierarchy.dram_read_bytes" in counters(Shape(32, 32, 16))
+    assert counters(Shape(33, 33, 16)) == {}
+
+
+@pytest.mark.parametrize("options", [*SMALL, {"N": 64, **TINY}], ids=str)
+def test_counted_equals_every_fact(device, options):
+    launch, _, _ = solve(device, **options)
+    compared = {f.label: differs(f) for f in launch.facts if f.counters}
+    assert compared.pop("Ideal At DRAM", False) is False
+    assert compared == {"Moved At SM-L1": False, "FLOPs, All": False}
 
 
 def test_all_comes_in_and_goes_out_with_4_sectors_a_request():

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
 
 import kernels_sim
+from dsl.launch import Device
+from gpusim.arch import get_arch
 from gpusim.errors import UnknownName
+from gpusim.launch import Fact
 from kernels_sim.options import options_of, summary
-from kernels_sim.problem import KernelSpec, Problem
-from kernels_sim.run import checks, largest_error
+from kernels_sim.problem import Data, KernelSpec, Problem
+from kernels_sim.run import checks, failed, largest_error, run_problem
 
 NAN, INF = math.nan, math.inf
 
@@ -54,6 +57,36 @@ def test_every_output_that_the_reference_names_is_checked() -> None:
 
 def test_a_problem_without_a_reference_has_no_checks() -> None:
     assert checks(Problem("p", (), {})) == ()
+
+
+def run_with(*said: Fact, l2: str = "cold"):
+    """Run vec_add of 64 elements twice in one problem that says `said` of itself; return its launches."""
+    spec = kernels_sim.find("vec_add")
+    problem = spec.build(spec.options(n=64), Data(seed=1))
+    problem = replace(problem, steps=problem.steps * 2, facts=said)
+    return run_problem(problem, Device(get_arch("h200"), l2=l2))
+
+
+def test_facts_stand_in_the_last_launch_with_what_all_launches_counted() -> None:
+    said = Fact("Stored", 128, "element", "2 n", {"global_store.lanes": 1}), Fact("Launches", 2, "launch")
+    first, last = run_with(*said)
+    assert first.facts == ()
+    assert [fact.counted for fact in last.facts] == [128, None]
+    assert not failed(first) and not failed(last)
+
+
+def test_a_fact_that_differs_from_the_counters_fails_its_launch() -> None:
+    first, last = run_with(Fact("Stored", 127, "element", "", {"global_store.lanes": 1}))
+    assert failed(last) and not failed(first)
+
+
+def test_facts_of_cold_caches_are_not_held_against_warm_ones_and_others_are() -> None:
+    read = Fact("Read", 2 * 128, "element", "2 x 2 n", {"hierarchy.dram_read_bytes": 1}, per=4)
+    stored = Fact("Stored", 128, "element", "2 n", {"global_store.lanes": 1})
+    cold, warm = run_with(read, stored)[-1].facts, run_with(read, stored, l2="warm")[-1].facts
+    assert [(fact.value, fact.counted) for fact in cold] == [(256, 256), (128, 128)]
+    assert [(fact.value, fact.counted) for fact in warm] == [(256, None), (128, 128)]
+    assert [dict(fact.counters) for fact in warm] == [{}, {"global_store.lanes": 1}]
 
 
 def test_a_kernel_is_found_by_name_and_a_wrong_name_gets_near_ones() -> None:

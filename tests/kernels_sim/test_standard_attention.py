@@ -6,11 +6,12 @@ import pytest
 from dsl.launch import Device
 from gpusim.arch import get_arch
 from gpusim.errors import BadOption
+from gpusim.facts import differs
 from gpusim.launch import counter
 from kernels_sim.attention import Shape, io_standard
 from kernels_sim.problem import Data
 from kernels_sim.run import run_problem
-from kernels_sim.standard_attention import Options, build, output_form, scores_form, softmax_form
+from kernels_sim.standard_attention import Options, build, moved, output_form, scores_form, softmax_form
 
 SMALL = [
     {"N": 1, "d": 1},
@@ -89,6 +90,33 @@ def test_dram_moves_the_ideal_elements_where_all_fits_l2():
     forms = scores_form(shape), softmax_form(shape), output_form(shape)
     moved = sum(form["hierarchy.dram_read_bytes"] + form["hierarchy.dirty_bytes"] for form in forms)
     assert moved == 4 * io_standard(shape)
+
+
+def test_a_matrix_of_one_tile_is_read_5_times_and_written_twice():
+    # Q, K, V, O of 32 x 32 once; S out, in three times, P out, in once: 6 S or P; L.
+    assert moved(Shape(32, 32, 32)) == 4 * 1024 + 6 * 1024 + 32
+    assert io_standard(Shape(32, 32, 32)) == 4 * 1024 + 4 * 1024 + 32
+
+
+def test_the_facts_of_the_default_problem_are_those_of_three_launches():
+    facts = {f.label: f for f in build(Options(), Data(virtual=True)).facts}
+    assert facts["Launches"].value == 3
+    assert facts["Ideal At DRAM"].value == 4 * 1024 * 64 + 4 * 1024**2 + 1024 == 4_457_472
+    assert facts["Ideal At DRAM"].formula == "4 N d + 4 N^2 + N"
+    # scores: Q and K 32 times, S; softmax: 4 S, L; output: P twice, V 32 times, O
+    assert facts["Moved At SM-L1"].value == 1024 * 64 * (3 * 32 + 1) + 7 * 1024**2 + 1024 == 13_698_048
+    assert facts["FLOPs, Products"].value == 4 * 1024**2 * 64
+    assert facts["Pairs Visible"].value == 1024**2
+
+
+@pytest.mark.parametrize("options", [*SMALL, {"N": 32, "d": 16}], ids=str)
+def test_the_last_launch_says_of_all_three_what_was_counted(device, options):
+    launches, _, _ = solve(device, counts_only=True, **options)
+    assert [len(launch.facts) > 0 for launch in launches] == [False, False, True]
+    compared = {f.label: differs(f) for f in launches[-1].facts if f.counters}
+    assert ("Ideal At DRAM" in compared) == (options == {"N": 32, "d": 16})
+    assert compared.pop("Ideal At DRAM", False) is False
+    assert compared == {"Moved At SM-L1": False, "FLOPs, All": False}
 
 
 @pytest.mark.parametrize("options", SMALL, ids=str)

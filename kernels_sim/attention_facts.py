@@ -1,0 +1,57 @@
+"""What attention kernels say of themselves alike: visible pairs, elements moved and their ideal, FLOPs.
+
+Everything is over all heads and all launches of a problem. What it leaves out: tiles, which are each
+algorithm's own. Checked by l1tex__t_requests_* (elements) and smsp__sass_thread_inst_executed_op_* (FLOPs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpusim.launch import Fact
+from kernels_sim.attention import Shape, visible_pairs
+from kernels_sim.formulas import ELEMENT_BYTES
+
+AT_DRAM = ("hierarchy.dram_read_bytes", "hierarchy.dram_write_bytes", "hierarchy.dirty_bytes")
+"""What DRAM must move for a problem with cold caches: read, written back, and still to be written back."""
+FLOPS = {"arithmetic.ffma": 2, "arithmetic.fmul": 1, "arithmetic.fadd": 1}
+"""FLOPs of one thread instruction."""
+IDEAL, ALL_FLOPS = "Ideal At DRAM", "FLOPs, All"
+
+
+def pair_fact(shape: Shape) -> Fact:
+    """Count the (query, key) pairs in which the query sees the key."""
+    whole = of_heads("N^2" if shape.N == shape.Nk else "N Nk", shape)
+    formula = "keys up to the row's place" if shape.causal else whole
+    return Fact("Pairs Visible", visible_pairs(shape) * shape.heads, "pair", formula)
+
+
+def element_facts(
+    ideal: int, ideal_formula: str, moved: int, moved_formula: str, forms: Sequence[dict[str, int]]
+) -> tuple[Fact, Fact]:
+    """Say how many elements have to move, and how many pass between SM and L1.
+
+    forms: the closed forms of the launches. The ideal is held against DRAM where all of them say that each
+    element is moved there once.
+    """
+    follows = all(path in form for form in forms for path in AT_DRAM)
+    at_dram, at_l1 = AT_DRAM if follows else (), ("global_load.lanes", "global_store.lanes")
+    return (
+        Fact(IDEAL, ideal, "element", ideal_formula, dict.fromkeys(at_dram, 1), ELEMENT_BYTES),
+        Fact("Moved At SM-L1", moved, "element", moved_formula, dict.fromkeys(at_l1, 1), base=IDEAL),
+    )
+
+
+def flop_facts(products: int, formula: str, forms: Sequence[dict[str, int]]) -> tuple[Fact, Fact, Fact]:
+    """Say how many FLOPs the two products execute, the rest, and all together."""
+    total = sum(times * form[path] for form in forms for path, times in FLOPS.items())
+    return (
+        Fact("FLOPs, Products", products, "flop", formula),
+        Fact("FLOPs, Rest", total - products, "flop", "exp, division, rescaling", base=ALL_FLOPS),
+        Fact(ALL_FLOPS, total, "flop", "2 FFMA + FMUL + FADD", dict(FLOPS)),
+    )
+
+
+def of_heads(formula: str, shape: Shape) -> str:
+    """Return the formula of one head for all of them; H is heads times batch."""
+    return formula if shape.heads == 1 else f"H ({formula})"
