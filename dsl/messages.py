@@ -5,9 +5,13 @@ Both oracles and the engine build their errors here, so that one mistake reads t
 
 from __future__ import annotations
 
-from gpusim.errors import BarrierDivergence, EndlessLoop, OutOfBounds
+from collections.abc import Mapping
+
+from dsl import ir
+from gpusim.errors import BarrierDivergence, EndlessLoop, OutOfBounds, WarpDivergence
 
 Dim3 = tuple[int, int, int]
+LANES = 32
 
 
 def dim3(size: int | tuple[int, ...]) -> Dim3:
@@ -24,6 +28,12 @@ def unlinear(index: int, size: Dim3) -> Dim3:
 def linear_count(size: Dim3) -> int:
     """Return how many blocks (threads) a size has."""
     return size[0] * size[1] * size[2]
+
+
+def thread_of(warp: int, lane: int, block_size: Dim3) -> Dim3 | None:
+    """Return threadIdx of a lane, None where the block has no such thread."""
+    linear = warp * LANES + lane
+    return unlinear(linear, block_size) if linear < linear_count(block_size) else None
 
 
 def out_of_bounds(
@@ -88,3 +98,138 @@ def endless_loop(kernel: str, block: Dim3, who: str, steps: int, file: str, line
         f"kernel {kernel}, block {block}, {who}, {file}:{line}: no end after {steps} steps; "
         "check the condition of the loop, or raise --max-steps"
     )
+
+
+def operation_name(instr: ir.WarpOp) -> str:
+    """Return what the kernel language calls a warp operation."""
+    match instr:
+        case ir.Shfl(mode=mode):
+            return {"idx": "shfl_sync", "bfly": "shfl_xor_sync"}.get(mode, f"shfl_{mode}_sync")
+        case ir.Vote(mode=mode):
+            return f"{mode}_sync"
+        case ir.Match(mode=mode):
+            return f"match_{mode}_sync"
+    return "syncwarp"
+
+
+def _warp_place(kernel: str, block: Dim3, warp: int, lane: int, thread: Dim3 | None) -> str:
+    who = "no thread of the block" if thread is None else f"thread {thread}"
+    return f"kernel {kernel}, block {block}, warp {warp}, lane {lane} ({who})"
+
+
+def warp_divergence(
+    kernel: str,
+    operation: str,
+    block: Dim3,
+    warp: int,
+    lane: int,
+    thread: Dim3 | None,
+    named: bool,
+    file: str,
+    line: int,
+) -> WarpDivergence:
+    """Say which lane the mask of a warp operation names that is not there (named), or leaves out.
+
+    thread: None where the block ends before that lane.
+    """
+    place = f"{_warp_place(kernel, block, warp, lane, thread)}, {file}:{line}"
+    if not named:
+        what = "an active lane is not named in the mask"
+        advice = "name every lane that runs this line, e.g. with ballot_sync before the branch"
+    elif thread is None:
+        what = "a lane named in the mask does not take part: the block has no such thread"
+        advice = "launch a multiple of 32 threads, or name only the threads that exist"
+    else:
+        what = "a lane named in the mask does not take part: it is in another branch or has returned"
+        advice = (
+            "move the operation out of the branch or loop that some lanes skip, or name only the lanes that "
+            "run it (ballot_sync before the branch)"
+        )
+    return WarpDivergence(f"{place}: {operation}: {what}; {advice}")
+
+
+def warp_masks_differ(
+    kernel: str,
+    operation: str,
+    block: Dim3,
+    warp: int,
+    lane: int,
+    thread: Dim3 | None,
+    mask: int,
+    first: int,
+    file: str,
+    line: int,
+) -> WarpDivergence:
+    """Say which lane brings another mask than the first active lane to the same warp operation."""
+    return WarpDivergence(
+        f"{_warp_place(kernel, block, warp, lane, thread)}, {file}:{line}: {operation}: its mask is "
+        f"0x{mask:08x}, the warp's first active lane has 0x{first:08x}; all lanes that run one warp operation "
+        "together need the same mask: split it into branches, one for each mask"
+    )
+
+
+def shuffle_source(
+    kernel: str,
+    operation: str,
+    block: Dim3,
+    warp: int,
+    lane: int,
+    thread: Dim3 | None,
+    source: int,
+    file: str,
+    line: int,
+) -> WarpDivergence:
+    """Say which lane of a shuffle reads a lane that does not take part in it."""
+    return WarpDivergence(
+        f"{_warp_place(kernel, block, warp, lane, thread)}, {file}:{line}: {operation}: it reads lane "
+        f"{source}, which does not take part; read a lane that the mask names"
+    )
+
+
+def check_warp_masks(
+    kernel: str,
+    operation: str,
+    block: Dim3,
+    block_size: Dim3,
+    warp: int,
+    masks: Mapping[int, int],
+    file: str,
+    line: int,
+) -> None:
+    """Raise WarpDivergence unless every active lane names exactly the active lanes.
+
+    masks: active lane -> its mask. The lowest lane with another mask than the first is named; where all are
+    the same, the lowest lane that is named and not active, or active and not named.
+    """
+    first = masks[min(masks)]
+    for lane in sorted(masks):
+        if masks[lane] != first:
+            thread = thread_of(warp, lane, block_size)
+            raise warp_masks_differ(
+                kernel, operation, block, warp, lane, thread, masks[lane], first, file, line
+            )
+    for lane in range(LANES):
+        named = bool(first >> lane & 1)
+        if named != (lane in masks):
+            thread = thread_of(warp, lane, block_size)
+            raise warp_divergence(kernel, operation, block, warp, lane, thread, named, file, line)
+
+
+def check_shuffle_sources(
+    kernel: str,
+    operation: str,
+    block: Dim3,
+    block_size: Dim3,
+    warp: int,
+    sources: Mapping[int, int],
+    file: str,
+    line: int,
+) -> None:
+    """Raise WarpDivergence for the lowest active lane that reads a lane which is not active.
+
+    sources: active lane -> the lane it reads.
+    """
+    for lane in sorted(sources):
+        if sources[lane] not in sources:
+            thread = thread_of(warp, lane, block_size)
+            raise shuffle_source(kernel, operation, block, warp, lane, thread, sources[lane], file, line)

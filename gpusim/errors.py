@@ -19,6 +19,10 @@ class BarrierDivergence(UserError):
     """Some threads of a block reach a barrier that others do not."""
 
 
+class WarpDivergence(UserError):
+    """The lanes that run a warp operation are not the lanes that its mask names."""
+
+
 class EndlessLoop(UserError):
     """A warp took more than --max-steps steps."""
 
