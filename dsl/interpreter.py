@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from dsl import ir, lane_ops, messages, request_rules
+from dsl import ir, lane_ops, messages, request_rules, warp_exchange
 from dsl.floats import Array
 from dsl.machine import block_counts
-from dsl.messages import Dim3, dim3, linear_count, unlinear
-from dsl.warp import COMPUTE, LANES, Warp, make_warps, special_registers, widen
+from dsl.messages import LANES, Dim3, dim3, linear_count, unlinear
+from dsl.warp import COMPUTE, Warp, make_warps, special_registers, widen
 from gpusim.counters import Counters, SharedCounts, SpaceCounts
 from gpusim.memory import LOCAL_BASE, GlobalMemory
 from gpusim.trace import Kind, pack
@@ -31,6 +31,8 @@ from gpusim.trace import Kind, pack
 """Byte address of local memory, above every global address (gpusim.memory.CAPACITY_BYTES)."""
 
 MemoryInstr = ir.Ld | ir.St | ir.Atom
+PAST_L1 = ("cg", "cv")
+"""Cache hints of loads that L1 does not serve."""
 
 
 @dataclass
@@ -74,6 +76,8 @@ class _BlockRun:
     shared: Array
     trace: list[int] = field(default_factory=list)
     barriers: int = 0
+    gathered: tuple[int, int] = (0, 0)
+    """At the last barrier: threads whose predicate held, and threads that arrived."""
 
 
 def _number_sites(fn: ir.Function) -> dict[int, int]:
@@ -165,11 +169,12 @@ def _count_access(
     elif isinstance(instr, ir.Atom):
         kind, counts = (Kind.RED, c.global_red) if instr.dst is None else (Kind.ATOM, c.global_atom)
         _emit(run, warp, counts, request_rules.atomic_records(lanes, size, kind, site), len(lanes), size)
+    elif isinstance(instr, ir.Ld):
+        kind = Kind.LOAD_L2 if instr.cache in PAST_L1 else Kind.LOAD
+        _emit(run, warp, c.global_load, request_rules.records(lanes, size, kind, site), len(lanes), size)
     else:
-        kind, counts = (
-            (Kind.LOAD, c.global_load) if isinstance(instr, ir.Ld) else (Kind.STORE, c.global_store)
-        )
-        _emit(run, warp, counts, request_rules.records(lanes, size, kind, site), len(lanes), size)
+        records = request_rules.records(lanes, size, Kind.STORE, site)
+        _emit(run, warp, c.global_store, records, len(lanes), size)
 
 
 def _storage(
@@ -228,11 +233,11 @@ def _atomic(warp: Warp, instr: ir.Atom, storage: Array, where: Array, mask: Arra
     dtype = lane_ops.DTYPES[instr.type]
     old = np.zeros(LANES, dtype)
     values = _values(warp, instr.value, instr.type)
+    compare = values if instr.compare is None else _values(warp, instr.compare, instr.type)
     for lane, place in zip(np.flatnonzero(mask), where, strict=True):
         old[lane] = storage[place].view(dtype)[0]
-        storage[place] = (
-            np.atleast_1d(lane_ops.atomic(instr.op, old[lane], values[lane])).astype(dtype).view(np.uint8)
-        )
+        new = lane_ops.atomic(instr.op, old[lane], values[lane], compare[lane])
+        storage[place] = np.frombuffer(dtype.type(new).tobytes(), np.uint8)
     if instr.dst is not None:
         warp.write(instr.dst, old, mask)
 
@@ -252,10 +257,30 @@ def _access(run: _BlockRun, warp: Warp, instr: MemoryInstr, mask: Array) -> None
         _atomic(warp, instr, storage, where, mask)
 
 
+def _barrier_result(run: _BlockRun, warp: Warp, instr: ir.BarResult, mask: Array) -> None:
+    """Read what the last barrier gathered."""
+    holding, arrived = run.gathered
+    value = {"count": holding, "and": holding == arrived, "or": holding > 0}[instr.op]
+    warp.write(instr.dst, np.full(LANES, value, np.int32), mask)
+
+
+def _exchange(run: _BlockRun, warp: Warp, instr: ir.WarpOp, mask: Array) -> None:
+    """Run a warp operation; syncwarp is not counted."""
+    place = warp_exchange.Place(run.launch.fn.name, run.ctaid, run.launch.block)
+    warp_exchange.execute(place, warp, instr, mask)
+    run.launch.counters.warp_operations += not isinstance(instr, ir.SyncWarp)
+
+
 def _execute(run: _BlockRun, warp: Warp, instr: ir.Instr, mask: Array) -> None:
     """Run one instruction in the lanes of a mask."""
     if isinstance(instr, MemoryInstr):
         _access(run, warp, instr, mask)
+    elif isinstance(instr, ir.WarpOp):
+        _exchange(run, warp, instr, mask)
+    elif isinstance(instr, ir.ActiveMask):
+        warp_exchange.active_mask(warp, instr, mask)
+    elif isinstance(instr, ir.BarResult):
+        _barrier_result(run, warp, instr, mask)
     elif isinstance(instr, ir.Chk):
         _check_index(run, warp, instr, mask)
     elif isinstance(instr, ir.LdParam):
@@ -320,9 +345,21 @@ def _check_barrier(run: _BlockRun, waiting: list[tuple[Warp, int, Array]]) -> No
         raise messages.barrier_divergence(run.launch.fn.name, run.ctaid, arrived, missing, loc.file, loc.line)
 
 
+def _gather(run: _BlockRun, waiting: list[tuple[Warp, int, Array]]) -> tuple[int, int]:
+    """Return how many threads at the barrier hold its predicate (0 without one), and how many there are."""
+    holding = arrived = 0
+    for warp, index, mask in waiting:
+        terminator = run.launch.fn.blocks[index].terminator
+        arrived += int(mask.sum())
+        if isinstance(terminator, ir.Bar) and terminator.pred is not None:
+            holding += int((mask & warp.read(terminator.pred, "pred")).sum())
+    return holding, arrived
+
+
 def _pass_barrier(run: _BlockRun, waiting: list[tuple[Warp, int, Array]]) -> None:
     """Let every waiting warp go on behind the barrier, and mark it in the trace."""
     _check_barrier(run, waiting)
+    run.gathered = _gather(run, waiting)
     run.barriers += 1
     run.launch.counters.barriers += len(waiting)
     run.trace.append(pack(run.barriers, 0, Kind.BARRIER, first=False))
@@ -371,7 +408,7 @@ def run(
     params: the value of each LdParam by its name. shared_bytes: dynamic shared memory. blocks: linear block
     numbers (x + X * (y + Y * z)), None for all. max_steps: passes of one warp through headers of loops that
     may spin. register_arrays: local arrays that live in registers and cause no traffic, None for all.
-    Raises OutOfBounds, BarrierDivergence, EndlessLoop.
+    Raises OutOfBounds, BarrierDivergence, WarpDivergence, EndlessLoop.
     """
     ir.verify(fn)
     size = dim3(grid)

@@ -12,6 +12,7 @@ right.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -58,6 +59,9 @@ def reinterpret(x: Array, type_: str) -> Array:
     return x.view(dtype)
 
 
+Op = Callable[..., Any]
+
+
 def _int_div(a: Array, b: Array) -> Array:
     """Divide truncating toward zero."""
     return np.where(b == 0, b, np.floor_divide(a - np.fmod(a, b), b))
@@ -95,7 +99,32 @@ def _shr(a: Array, b: Array) -> Array:
     return shifted if a.dtype.kind == "i" else np.where(n < bits, shifted, a.dtype.type(0))
 
 
-Op = Callable[..., Any]
+def _by_bits(value_of: Callable[[int, int], int]) -> Op:
+    """Return an operation on the bits of each element: value_of(unsigned value, width in bits)."""
+
+    def operate(a: Array) -> Array:
+        width = 8 * a.dtype.itemsize
+        unsigned = a.view(f"u{a.dtype.itemsize}")
+        results = [value_of(int(x), width) for x in unsigned.ravel()]
+        return np.array(results, unsigned.dtype).reshape(a.shape).view(a.dtype)
+
+    return operate
+
+
+def population_count(value: int, width: int) -> int:
+    """Return the number of bits set."""
+    return value.bit_count()
+
+
+def leading_zeros(value: int, width: int) -> int:
+    """Return the number of zero bits above the highest one; the width for 0."""
+    return width - value.bit_length()
+
+
+def reversed_bits(value: int, width: int) -> int:
+    """Return the bits in reverse order."""
+    return int(f"{value:0{width}b}"[::-1], 2)
+
 
 INTEGER_OPS: dict[str, Op] = {
     "add": np.add,
@@ -116,6 +145,9 @@ INTEGER_OPS: dict[str, Op] = {
     "neg": np.negative,
     "abs": np.abs,
     "mov": np.copy,
+    "popc": _by_bits(population_count),
+    "brev": _by_bits(reversed_bits),
+    "clz": _by_bits(leading_zeros),
 }
 
 PREDICATE_OPS: dict[str, Op] = {
@@ -184,11 +216,33 @@ def convert(x: Array, to_type: str, from_type: str) -> Array:
     return x.astype(target)
 
 
-def atomic(op: str, old: Any, value: Any) -> Any:
-    """Return what an atomic leaves in memory: add wraps or rounds, max and min of floats ignore NaN."""
-    if op == "add":
-        return old + value
-    a, b = np.asarray(old), np.asarray(value)
-    if a.dtype.kind == "f":
-        return (floats.maximum if op == "max" else floats.minimum)(a, b)[()]
-    return (np.maximum if op == "max" else np.minimum)(a, b)[()]
+def _larger(a: Any, b: Any) -> Any:
+    return (floats.maximum if a.dtype.kind == "f" else np.maximum)(a, b)[()]
+
+
+def _smaller(a: Any, b: Any) -> Any:
+    return (floats.minimum if a.dtype.kind == "f" else np.minimum)(a, b)[()]
+
+
+ATOMIC_OPS: dict[str, Op] = {
+    "add": operator.add,
+    "max": _larger,
+    "min": _smaller,
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+    "exch": lambda old, value: value,
+    "inc": lambda old, value: old.dtype.type(0) if old >= value else old + old.dtype.type(1),
+    "dec": lambda old, value: value if old == 0 or old > value else old - old.dtype.type(1),
+}
+"""What each atomic but cas leaves in memory, from the old value and the operand: numpy scalars of one type."""
+
+
+def atomic(op: str, old: Any, value: Any, compare: Any = None) -> Any:
+    """Return what an atomic leaves in memory: integers wrap, floats round, max and min of floats ignore NaN.
+
+    cas compares bits, so that a float NaN can be swapped and -0 is not 0.
+    """
+    if op == "cas":
+        return value if old.tobytes() == compare.tobytes() else old
+    return ATOMIC_OPS[op](old, value)

@@ -58,6 +58,7 @@ _F32: dict[str, dict[str, int]] = {
     "erf": {"ffma": 7, "fmul": 1, "fadd": 1, **_MUFU},
     "log1p": {"ffma": 11, "fmul": 1, "fadd": 2},
     "expm1": {"ffma": 8, "fmul": 1, "fadd": 2, **_MUFU},
+    "cbrt": {"ffma": 2, "fmul": 3, "mufu": 3, "xu": 3},
 }
 """ex2, lg2, rsqrt and rcp are the approximations of the MUFU itself; div has MUFU.RCP and FCHK on XU."""
 
@@ -85,6 +86,7 @@ _F64: dict[str, dict[str, int]] = {
     "fmod": {"dfma": 8, "dmul": 1, **_MUFU},
     "atan2": {"dfma": 28, "dmul": 2, "dadd": 1, **_MUFU},
     "erf": {"dfma": 24, "dmul": 1, "dadd": 1, **_MUFU},
+    "cbrt": {"dfma": 9, "dmul": 5, "dadd": 1, "mufu": 3, "xu": 3},
 }
 """A float64 MUFU (RCP64H, RSQ64H) gives the first 20 bits, Newton steps in DFMA the rest."""
 
@@ -104,12 +106,24 @@ _FLOAT_ANY: dict[str, dict[str, int]] = {
 number is FRND, on XU."""
 
 
+BIT_OPS = ("popc", "brev", "clz")
+"""POPC, BREV and FLO. CUDA's table of native throughput gives each 16 results a clock and SM, the rate of the
+XU pipe, so they are taken to run there (modelled); one of 64 bits is two of them."""
+
+
+def _integer(instr: ir.Alu) -> Mapping[str, int]:
+    """Return the counts of an operation on integers."""
+    if instr.op not in BIT_OPS:
+        return _INTEGER
+    return {"integer": 1, "xu": ir.BYTES[instr.type] // 4}
+
+
 def _alu(instr: ir.Alu) -> Mapping[str, int]:
     """Return the counts of an Alu operation."""
     if instr.type == "pred" or instr.op == "mov":
         return _NOTHING
     if instr.type not in FLOATS:
-        return _INTEGER
+        return _integer(instr)
     return _FLOAT_ANY.get(instr.op) or (_F32 if instr.type == "f32" else _F64).get(instr.op, _NOTHING)
 
 

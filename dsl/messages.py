@@ -163,8 +163,8 @@ def warp_masks_differ(
     """Say which lane brings another mask than the first active lane to the same warp operation."""
     return WarpDivergence(
         f"{_warp_place(kernel, block, warp, lane, thread)}, {file}:{line}: {operation}: its mask is "
-        f"0x{mask:08x}, the warp's first active lane has 0x{first:08x}; all lanes that run one warp operation "
-        "together need the same mask: split it into branches, one for each mask"
+        f"0x{mask:08x}, the warp's first active lane has 0x{first:08x}; all lanes that run one warp "
+        "operation together need the same mask: split it into branches, one for each mask"
     )
 
 

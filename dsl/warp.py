@@ -16,9 +16,7 @@ import numpy as np
 
 from dsl import ir, lane_ops
 from dsl.floats import Array
-from dsl.messages import Dim3
-
-LANES = 32
+from dsl.messages import LANES, Dim3
 
 
 def _poison(type_: str) -> Array:
@@ -33,7 +31,7 @@ def register_types(fn: ir.Function) -> dict[int, str]:
     """Map the index of each register of a function to its type."""
     found: dict[int, str] = {}
     for block in fn.blocks:
-        for instr in block.instrs:
+        for instr in (*block.instrs, block.terminator):
             for operand in (*ir.sources(instr), ir.destination(instr)):
                 if isinstance(operand, ir.Reg):
                     found[operand.index] = operand.type
@@ -84,9 +82,16 @@ class Warp:
 
 
 def _thread_indices(linear: Array, block: Dim3) -> dict[str, Array]:
-    """Return threadIdx and the lane of threads given by their linear numbers."""
-    x, y = linear % block[0], linear // block[0] % block[1]
-    return {"tid.x": x, "tid.y": y, "tid.z": linear // (block[0] * block[1]), "laneid": linear % LANES}
+    """Return threadIdx, the lane and the mask of the lanes below it, of threads by their linear numbers."""
+    x, y, lane = linear % block[0], linear // block[0] % block[1], linear % LANES
+    below = (1 << lane) - 1
+    return {
+        "tid.x": x,
+        "tid.y": y,
+        "tid.z": linear // (block[0] * block[1]),
+        "laneid": lane,
+        "lanemask_lt": below,
+    }
 
 
 def make_warps(fn: ir.Function, block: Dim3) -> Iterator[Warp]:
