@@ -3,9 +3,9 @@
 What it models: launch__registers_per_thread of the kernels of this package, compiled by numba-cuda for
 sm_90; all that were also profiled on an H200 are equal to what ncu shows. bench/record_registers.py prints
 this table anew. What it leaves out: other compilers, versions and targets, option values that are not in
-the table, and code whose local arrays the compiler leaves in local memory (flash_forward for d above 16),
-because this simulator keeps such arrays in registers and ptxas's figure, 32 to 62, would be that of another
-machine code.
+the table, and flash_forward, which has a table of its own: numba-cuda leaves its local arrays in local
+memory for d above 16, this simulator keeps them in registers, and the 96 to 168 registers that an H200 showed
+there (h200 fact 27) are those of another machine code.
 """
 
 from __future__ import annotations
