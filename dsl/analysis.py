@@ -93,9 +93,19 @@ def counting_slice(ssa: Ssa) -> set[int]:
         _, definition = ssa.defs[operand.index]
         if isinstance(definition, (ir.Ld, ir.Atom)):
             raise DataDependent(_spoiled(ssa, definition, user))
-        sources = definition.incoming.values() if isinstance(definition, Phi) else ir.sources(definition)
-        todo += [(s, user) for s in sources]
+        todo += [(s, user) for s in _depends_on(ssa, definition)]
     return needed
+
+
+def _depends_on(ssa: Ssa, definition: ir.Instr | Phi) -> list[ir.Operand]:
+    """List the operands a value is made from.
+
+    What a barrier gathered is made from every barrier's predicate.
+    """
+    if isinstance(definition, ir.BarResult):
+        ends = [block.terminator for block in ssa.fn.blocks]
+        return [end.pred for end in ends if isinstance(end, ir.Bar) and end.pred is not None]
+    return list(definition.incoming.values() if isinstance(definition, Phi) else ir.sources(definition))
 
 
 def _spoiled(ssa: Ssa, load: ir.Ld | ir.Atom, user: ir.Instr | ir.Terminator) -> str:

@@ -14,14 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from dsl import codegen_memory, ir
-from dsl.codegen_alu import Lane, compare, convert, emit
+from dsl import codegen_control, codegen_memory, codegen_values, codegen_warp, ir
 from dsl.intervals import Intervals
-from dsl.layout import DONE, FAILED, SPLIT, Ctx, Error, Frame
+from dsl.layout import DONE, FAILED, Ctx, Error, Frame
 from dsl.llvm import LANES, TYPES, Text, constant, lanes_constant, vector
 from dsl.runtime_ll import driver, trace_functions
-from dsl.shapes import Shape, Shapes
-from dsl.ssa import Phi, Ssa, loop_exits
+from dsl.shapes import Shapes
+from dsl.ssa import Phi, Ssa, constant_trips, loop_exits
 
 STACK_ELEMENTS = 32
 """Private arrays up to this size are LLVM stack slots, which its passes turn into vector registers.
@@ -29,8 +28,6 @@ STACK_ELEMENTS = 32
 Longer ones stay in the frame.
 """
 FLAGS = vector("i1")
-_Computing = ir.Alu | ir.Cvt | ir.Bitcast | ir.Setp | ir.Selp | ir.Sreg | ir.LdParam
-"""Instructions that neither touch memory nor check an index."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +71,7 @@ class WarpCode:
         memory = [i for b in fn.blocks for i in b.instrs if isinstance(i, ir.Access)]
         self.sites = {id(i): n for n, i in enumerate(memory)}
         self.checks = [i for b in fn.blocks for i in b.instrs if isinstance(i, ir.Chk)]
+        self.warp_ops = [i for b in fn.blocks for i in b.instrs if isinstance(i, ir.WarpOp)]
         self._check_numbers = {id(i): n for n, i in enumerate(self.checks)}
         threads = self.options.block[0] * self.options.block[1] * self.options.block[2]
         self.threads, self.n_warps = threads, -(-threads // LANES)
@@ -200,14 +198,14 @@ class WarpCode:
         self._enter(0)
         for bar, target in self.bars.items():
             t.label(f"resume{bar}")
-            self._move_saved(target, save=False)
+            self.move_saved(target, save=False)
             self._enter(target)
         self._emit_full()
         if self.masked:
             for b in range(len(self.fn.blocks)):
                 self._emit_block(b, False)
             t.label(f"m{len(self.fn.blocks)}")
-            self._leave(DONE)
+            self.leave(DONE)
         self._exit()
         return self._assemble()
 
@@ -259,7 +257,7 @@ class WarpCode:
     def _read_elsewhere(self) -> set[int]:
         return set().union(*self.ssa.live_in)
 
-    def _move_stack(self, save: bool) -> None:
+    def move_stack(self, save: bool) -> None:
         """Copy the stack slots of small private arrays to the frame (save: out of the full form), or back."""
         t = self.text
         for array in self.fn.local:
@@ -273,7 +271,7 @@ class WarpCode:
                 source, sink = places if save else reversed(places)
                 t.put(f"store {kind} {t.do(f'load {kind}, ptr {source}')}, ptr {sink}")
 
-    def _move_saved(self, target: int, save: bool) -> None:
+    def move_saved(self, target: int, save: bool) -> None:
         """Save to the frame (or load from it) what block `target` needs after a barrier."""
         t = self.text
         registers = self.ssa.registers()
@@ -287,23 +285,23 @@ class WarpCode:
         """Go on at a block with the warp's live lanes, in the form that fits them."""
         t = self.text
         if not self.masked:
-            self._move_stack(save=False)
+            self.move_stack(save=False)
             t.put(f"br label %u{target}")
             return
         live = t.do(f"load i32, ptr {t.field('%frame', Frame.LIVE)}")
         every, some = t.name("every"), t.name("some")
         t.put(f"br i1 {t.do(f'icmp eq i32 {live}, -1')}, label %{every}, label %{some}")
         t.label(every)
-        self._move_stack(save=False)
+        self.move_stack(save=False)
         t.put(f"br label %u{target}")
         t.label(some)
-        t.put(f"store i32 {live}, ptr {self._pending(target)}")
+        t.put(f"store i32 {live}, ptr {self.pending(target)}")
         t.put(f"br label %m{target}")
 
-    def _pending(self, block: int) -> str:
+    def pending(self, block: int) -> str:
         return self.text.do(f"getelementptr i8, ptr %frame, i64 {Frame.PENDING * 8 + 4 * block}")
 
-    def _leave(self, code: int) -> None:
+    def leave(self, code: int) -> None:
         self.text.put(f"store i32 {code}, ptr {self._code}")
         self.text.put("br label %exit")
 
@@ -314,7 +312,7 @@ class WarpCode:
 
     def leave_failed(self) -> None:
         """Stop the launch; the error words are already set."""
-        self._leave(FAILED)
+        self.leave(FAILED)
 
     def _exit(self) -> None:
         """Add what the blocks counted to the launch's counters, and return."""
@@ -355,10 +353,10 @@ class WarpCode:
         for instr in block.instrs:
             self._instruction(instr)
         leave = next(t for t in ir.successors(block.terminator) if t not in self._span)
-        self._copy_phis(header, leave, None)
-        self.text.put(f"br label %{self._label(leave)}")
+        codegen_control.copy_phis(self, header, leave, None)
+        self.text.put(f"br label %{self.label_of(leave)}")
 
-    def _label(self, target: int) -> str:
+    def label_of(self, target: int) -> str:
         """Return the label of a block's full form, seen from the block that is being written."""
         copy = self._copy + (target == self._span.start) if target in self._span else 0
         return f"u{target}" + (f"c{copy}" if copy else "")
@@ -399,11 +397,11 @@ class WarpCode:
             self._count_step()
         for instr in block.instrs:
             self._instruction(instr)
-        self._terminator(b, block.terminator)
+        codegen_control.leave_block(self, b, block.terminator)
 
     def _take_pending(self, b: int) -> None:
         t = self.text
-        pending = self._pending(b)
+        pending = self.pending(b)
         self.bits = t.do(f"load i32, ptr {pending}")
         some = t.name("some")
         t.put(f"br i1 {t.do(f'icmp eq i32 {self.bits}, 0')}, label %m{b + 1}, label %{some}")
@@ -413,7 +411,7 @@ class WarpCode:
             every, part = t.name("every"), t.name("part")
             t.put(f"br i1 {t.do(f'icmp eq i32 {self.bits}, -1')}, label %{every}, label %{part}")
             t.label(every)
-            self._move_stack(save=False)
+            self.move_stack(save=False)
             t.put(f"br label %u{b}")
             t.label(part)
         self.mask = t.do(f"bitcast i32 {self.bits} to {FLAGS}")
@@ -453,314 +451,7 @@ class WarpCode:
             codegen_memory.access(self, instr)
         elif isinstance(instr, ir.Chk):
             codegen_memory.check(self, instr)
+        elif isinstance(instr, ir.WarpOp):
+            codegen_warp.operation(self, instr)
         elif self.wanted(instr.dst.index):
-            self.define(instr.dst, self._value(instr))
-
-    def _value(self, instr: _Computing) -> str:
-        """Return the value of an instruction without memory, in the representation of its destination."""
-        shape = self.shapes.shape[instr.dst.index]
-        read = self.vector if shape.varying else self.raw
-        match instr:
-            case ir.Alu():
-                return self._alu(instr, shape)
-            case ir.Cvt(to_type=to_type, src=src, from_type=from_type):
-                value = convert(Lane(self.text, from_type, shape.varying), read(src, from_type), to_type)
-                return self.reinterpreted(value, to_type, instr.dst.type, shape.varying)
-            case ir.Bitcast(to_type=to_type, src=src, from_type=from_type):
-                value = self.reinterpreted(read(src, from_type), from_type, to_type, shape.varying)
-                return self.reinterpreted(value, to_type, instr.dst.type, shape.varying)
-            case ir.Setp(op=op, type=type_, a=a, b=b):
-                return compare(Lane(self.text, type_, shape.varying), op, read(a, type_), read(b, type_))
-            case ir.Selp():
-                return self._select(instr, shape.varying)
-            case ir.Sreg(name=name):
-                return self._special(name, shape)
-            case ir.LdParam(dst=dst, name=name):
-                return self._parameter(dst, name)
-
-    def _alu(self, instr: ir.Alu, shape: Shape) -> str:
-        op, type_ = instr.op, instr.type
-        lane = Lane(self.text, type_, shape.varying)
-        imms = [s.value if isinstance(s, ir.Imm) else None for s in instr.srcs]
-        read = self.vector if shape.varying else self.raw
-        args = [read(s, type_) for s in instr.srcs]
-        small = False
-        if op in ("div", "rem", "floordiv", "floormod") and type_[0] in "su":
-            lo, hi = self.intervals.at(instr.srcs[0], self.block)
-            small = lo >= 0 and hi < 2**31
-        patterned = not shape.uniform or (type_[0] in "su" and self._from_patterns(instr.srcs))
-        if not shape.varying and patterned:
-            op, lane = self._on_base(op, lane)
-            small = False
-        return self.reinterpreted(emit(lane, op, args, imms, small), type_, instr.dst.type, shape.varying)
-
-    def _from_patterns(self, srcs: tuple[ir.Operand, ...]) -> bool:
-        return any(not self.shapes.of(s).uniform for s in srcs)
-
-    @staticmethod
-    def _on_base(op: str, lane: Lane) -> tuple[str, Lane]:
-        """Return the operation on a pattern's base: it rounds down, whatever the sign of the base."""
-        floor = {"div": "floordiv", "rem": "floormod"}
-        signed = Lane(lane.text, lane.type.replace("u", "s"), False)
-        return floor.get(op, op), signed
-
-    def _select(self, instr: ir.Selp, varying: bool) -> str:
-        type_, read = instr.type, self.vector if varying else self.raw
-        flag, a, b = read(instr.cond, "pred"), read(instr.a, type_), read(instr.b, type_)
-        value = Lane(self.text, type_, varying).select(flag, a, b)
-        return self.reinterpreted(value, type_, instr.dst.type, varying)
-
-    def _special(self, name: str, shape: Shape) -> str:
-        kind, _, axis = name.partition(".")
-        if kind == "ntid":
-            return str(self.options.block["xyz".index(axis)])
-        if kind in ("ctaid", "nctaid"):
-            word = (Ctx.CTAID_X if kind == "ctaid" else Ctx.NCTAID_X) + "xyz".index(axis)
-            return self._context_word(word)
-        if kind == "laneid":
-            return "0"
-        return self._thread_index(axis, shape)
-
-    def _context_word(self, word: int) -> str:
-        t = self.text
-        value = t.do(f"load i64, ptr {t.field('%ctx', word)}")
-        return t.do(f"trunc i64 {value} to i32")
-
-    def _thread_index(self, axis: str, shape: Shape) -> str:
-        """Return threadIdx: its base for a known pattern, else computed from the linear thread number."""
-        t = self.text
-        nx, ny, _ = self.options.block
-        first = t.do(f"mul i32 {self._context_word(Ctx.WARP)}, {LANES}")
-        if shape.varying:
-            lanes = lanes_constant(tuple(range(LANES)), "i32")
-            first = t.do(f"add {vector('i32')} {t.splat(first, 'i32')}, {lanes}")
-        lane = Lane(t, "u32", shape.varying)
-        if axis == "x":
-            return lane.bin("urem", first, lane.k(nx))
-        rows = lane.bin("udiv", first, lane.k(nx))
-        return lane.bin("urem", rows, lane.k(ny)) if axis == "y" else lane.bin("udiv", rows, lane.k(ny))
-
-    def _parameter(self, dst: ir.Reg, name: str) -> str:
-        """Load a launch parameter: word n of the parameter area, in the order of `parameter_words`."""
-        t = self.text
-        place = t.field("%params", parameter_words(self.fn).index(name))
-        if dst.type == "pred":
-            return t.do(f"icmp ne i64 {t.do(f'load i64, ptr {place}')}, 0")
-        return t.do(f"load {TYPES[dst.type]}, ptr {place}")
-
-    # -------------------------------------------------------------------------------------- control
-
-    def _terminator(self, b: int, terminator: ir.Terminator | None) -> None:
-        match terminator:
-            case ir.Bra(if_true=yes, if_false=no) if yes == no:
-                self._copy_phis(b, yes, None)
-                self._go(b, yes)
-            case ir.Jmp(target=target):
-                self._copy_phis(b, target, None)
-                self._go(b, target)
-            case ir.Bra(cond=cond, if_true=yes, if_false=no) if self.shapes.of(cond).uniform:
-                self._branch(b, cond, yes, no)
-            case ir.Bra(cond=cond, if_true=yes, if_false=no):
-                self._divide(b, cond, yes, no)
-            case ir.Bar(target=target):
-                self._barrier(b, target)
-            case ir.Ret():
-                self._return(b)
-
-    def _go(self, b: int, target: int) -> None:
-        """Continue at a block with the lanes of this one."""
-        t = self.text
-        if self.full:
-            t.put(f"br label %{self._label(target)}")
-            return
-        self._wait_at(target, self.bits)
-        t.put(f"br label %m{target if target <= b else b + 1}")
-
-    def _wait_at(self, target: int, bits: str) -> None:
-        t = self.text
-        place = self._pending(target)
-        old = t.do(f"load i32, ptr {place}")
-        t.put(f"store i32 {t.do(f'or i32 {old}, {bits}')}, ptr {place}")
-
-    def _branch(self, b: int, cond: ir.Operand, yes: int, no: int) -> None:
-        """Branch on a condition that all active lanes share."""
-        t = self.text
-        names = t.name("yes"), t.name("no")
-        t.put(f"br i1 {self.raw(cond, 'pred')}, label %{names[0]}, label %{names[1]}")
-        for name, target in zip(names, (yes, no), strict=True):
-            t.label(name)
-            kept = dict(self.values)
-            self._copy_phis(b, target, None)
-            self._go(b, target)
-            self.values = kept
-
-    def _divide(self, b: int, cond: ir.Operand, yes: int, no: int) -> None:
-        """Branch on a condition that lanes may differ in."""
-        t = self.text
-        if self.full:
-            self._divide_full(b, cond, yes, no)
-            return
-        holds = t.bits(self.vector(cond, "pred"))
-        taken = t.do(f"and i32 {holds}, {self.bits}")
-        other = t.do(f"xor i32 {taken}, {self.bits}")
-        self._split(b, yes, taken, no, other)
-
-    def _divide_full(self, b: int, cond: ir.Operand, yes: int, no: int) -> None:
-        """Branch where all lanes are there: in most warps all go one way.
-
-        With a known pattern, comparing its two ends tells so.
-        """
-        t = self.text
-        ends = self._ends_of_comparison(cond)
-        holds = "" if ends else t.bits(self.vector(cond, "pred"))
-        tests = ends or tuple(t.do(f"icmp eq i32 {holds}, {bits}") for bits in (-1, 0))
-        for test, target in zip(tests, (yes, no), strict=True):
-            arm, rest = t.name("arm"), t.name("rest")
-            t.put(f"br i1 {test}, label %{arm}, label %{rest}")
-            t.label(arm)
-            kept = dict(self.values)
-            self._copy_phis(b, target, None)
-            t.put(f"br label %{self._label(target)}")
-            self.values = kept
-            t.label(rest)
-        holds = holds or t.bits(self.vector(cond, "pred"))
-        self._move_stack(save=True)
-        self._split(b, yes, holds, no, t.do(f"xor i32 {holds}, -1"))
-
-    def _ends_of_comparison(self, cond: ir.Operand) -> tuple[str, str] | None:
-        """Return (all lanes, no lane) for `pattern < uniform` and the like of 64-bit integers, else None.
-
-        Each is one scalar comparison, with the largest or the smallest lane.
-        """
-        test = self.ssa.defs[cond.index][1] if isinstance(cond, ir.Reg) else None
-        if not isinstance(test, ir.Setp) or test.type != "s64" or test.op not in ("lt", "le", "gt", "ge"):
-            return None
-        a, b = self.shapes.of(test.a), self.shapes.of(test.b)
-        if a.pattern is None or not b.uniform or not self._readable(test.a, test.b):
-            return None
-        t, base, bound = self.text, self.raw(test.a, "s64"), self.raw(test.b, "s64")
-        low, high = (t.do(f"add i64 {base}, {end}") for end in (min(a.pattern), max(a.pattern)))
-        if test.op in ("gt", "ge"):
-            low, high = high, low
-        none = {"lt": "sge", "le": "sgt", "gt": "sle", "ge": "slt"}[test.op]
-        return t.do(f"icmp s{test.op} i64 {high}, {bound}"), t.do(f"icmp {none} i64 {low}, {bound}")
-
-    def _readable(self, *operands: ir.Operand) -> bool:
-        """Tell whether operands can be read in this block: constants, values at hand or in a slot."""
-        registers = [o.index for o in operands if isinstance(o, ir.Reg)]
-        return all(i in self.slots or (i, False) in self.values for i in registers)
-
-    def _split(self, b: int, yes: int, taken: str, no: int, other: str) -> None:
-        """Send two parts of the lanes to two blocks; the lower block runs first."""
-        t = self.text
-        for target, bits in ((yes, taken), (no, other)):
-            self._copy_phis(b, target, bits)
-            self._wait_at(target, bits)
-        backward = [x for x in (yes, no) if x <= b]
-        t.put(f"br label %m{backward[0] if backward else (min(yes, no) if self.full else b + 1)}")
-
-    def _copy_phis(self, b: int, target: int, part: str | None) -> None:
-        """Carry values to the phis of the next block.
-
-        `part` is the lanes that go there if not all active ones do.
-        """
-        t = self.text
-        phis = [p for p in self.ssa.phis[target] if self.wanted(p.dst.index)]
-        moved = []
-        for phi in phis:
-            varying = self.shapes.shape[phi.dst.index].varying
-            read = self.vector if varying else self.raw
-            moved.append((phi, varying, read(phi.incoming[b], phi.dst.type)))
-        bits = part if part is not None else (None if self.full else self.bits)
-        for phi, varying, value in moved:
-            kind, slot = self.kind(phi.dst), self.slots[phi.dst.index]
-            if varying and bits is not None and target not in self.ssa.loops:
-                lanes = t.do(f"bitcast i32 {bits} to {FLAGS}")
-                old = t.do(f"load {kind}, ptr {slot}")
-                value = t.do(f"select {FLAGS} {lanes}, {kind} {value}, {kind} {old}")
-            elif not varying and part is not None:
-                old = t.do(f"load {kind}, ptr {slot}")
-                value = t.do(f"select i1 {t.do(f'icmp ne i32 {part}, 0')}, {kind} {value}, {kind} {old}")
-            t.put(f"store {kind} {value}, ptr {slot}")
-
-    def _barrier(self, b: int, target: int) -> None:
-        t = self.text
-        if not self.full:
-            live = t.do(f"load i32, ptr {t.field('%frame', Frame.LIVE)}")
-            split, fine = t.name("split"), t.name("fine")
-            together = t.do(f"icmp eq i32 {live}, {self.bits}")
-            t.put(f"br i1 {together}, label %{fine}, label %{split}, !prof !0")
-            t.label(split)
-            self._split_at_barrier(b, live)
-            t.label(fine)
-        self._copy_phis(b, target, None)
-        self._move_saved(target, save=True)
-        if self.full:
-            self._move_stack(save=True)
-        self._leave(b + 1)
-
-    def _split_at_barrier(self, b: int, live: str) -> None:
-        """Count the threads that are here and those that are not.
-
-        The launch stops when the other warps have had their turn.
-        """
-        t = self.text
-        elsewhere = t.do(f"xor i32 {live}, {self.bits}")
-        for word, lanes in ((Ctx.ERROR_EXTENT, self.bits), (Ctx.ERROR_MASK, elsewhere)):
-            count = t.intrinsic("ctpop", "i32", lanes)
-            t.add_to(t.field("%ctx", word), t.do(f"zext i32 {count} to i64"))
-        t.put(f"store i64 {b}, ptr {t.field('%ctx', Ctx.ERROR_SITE)}")
-        t.put(f"store i64 {Error.BARRIER:d}, ptr {t.field('%ctx', Ctx.ERROR)}")
-        self._leave(SPLIT)
-
-    def _return(self, b: int) -> None:
-        t = self.text
-        if self.full:
-            self._leave(DONE)
-            return
-        place = t.field("%frame", Frame.LIVE)
-        live = t.do(f"load i32, ptr {place}")
-        left = t.do(f"and i32 {live}, {t.do(f'xor i32 {self.bits}, -1')}")
-        t.put(f"store i32 {left}, ptr {place}")
-        t.put(f"br label %m{b + 1}")
-
-
-def constant_trips(ssa: Ssa, header: int) -> int | None:
-    """Return how often the body of a counted loop with constant ends runs, or None for any other loop."""
-    terminator = ssa.fn.blocks[header].terminator
-    if not isinstance(terminator, ir.Bra) or not isinstance(terminator.cond, ir.Reg):
-        return None
-    match ssa.defs[terminator.cond.index][1]:
-        case ir.Setp(op="lt", a=ir.Reg(index=counter), b=ir.Imm(value=stop)):
-            block, phi = ssa.defs[counter]
-        case _:
-            return None
-    if block != header or not isinstance(phi, Phi):
-        return None
-    starts = [v for p, v in phi.incoming.items() if p < header]
-    nexts = [v for p, v in phi.incoming.items() if p >= header]
-    match starts, nexts:
-        case [ir.Imm(value=start)], [ir.Reg(index=moved)]:
-            pass
-        case _:
-            return None
-    match ssa.defs[moved][1]:
-        case ir.Alu(op="add", srcs=(ir.Reg(index=i), ir.Imm(value=step))) if i == counter and step > 0:
-            return max(0, -(-(int(stop) - int(start)) // int(step)))
-    return None
-
-
-def parameter_words(fn: ir.Function) -> list[str]:
-    """List the names of a kernel's 64-bit parameter words in order.
-
-    A scalar has one, an array its base, shapes and strides; dynamic shared arrays' shapes follow.
-    """
-    words: list[str] = []
-    for p in fn.params:
-        if p.ndim is None:
-            words.append(p.name)
-        else:
-            words.append(f"{p.name}.base")
-            words += [f"{p.name}.{what}.{k}" for what in ("shape", "stride") for k in range(p.ndim)]
-    words += [f"{a.name}.shape.0" for a in fn.shared if a.bytes == 0]
-    return words
+            self.define(instr.dst, codegen_values.value_of(self, instr))

@@ -92,6 +92,8 @@ def _integer(lane: Lane, op: str, args: list[str], imms: list[int | float | None
         case "min" | "max":
             order = ("s" if lane.signed else "u") + ("lt" if op == "min" else "gt")
             return lane.select(lane.cmp(f"icmp {order}", *args), *args)
+        case "popc" | "brev" | "clz":
+            return _bits(lane, op, args[0])
         case "shl" | "shr":
             return _shift(lane, op, args, imms[1])
         case "div" | "rem" | "floordiv" | "floormod":
@@ -102,6 +104,14 @@ def _integer(lane: Lane, op: str, args: list[str], imms: list[int | float | None
 def _absolute(lane: Lane, a: str) -> str:
     negative = lane.cmp("icmp slt", a, lane.k(0))
     return lane.select(negative, lane.bin("sub", lane.k(0), a), a) if lane.signed else a
+
+
+def _bits(lane: Lane, op: str, value: str) -> str:
+    """Count the ones, reverse the bits, or count the leading zeros (the width for 0)."""
+    if op != "clz":
+        return lane.call({"popc": "ctpop", "brev": "bitreverse"}[op], value)
+    suffix = f"v{LANES}{lane.scalar}" if lane.is_vector else lane.scalar
+    return lane.text.call(lane.kind, f"llvm.ctlz.{suffix}", (lane.kind, value), ("i1", "false"))
 
 
 def _shift(lane: Lane, op: str, args: list[str], amount: int | float | None) -> str:

@@ -20,10 +20,8 @@ from gpusim.trace import FIRST_SHIFT, LINE_BYTES, LINE_SHIFT, SECTOR_BYTES, Kind
 if TYPE_CHECKING:
     from dsl.codegen import WarpCode
 
-_KINDS = {
-    ("global", "Ld"): Kind.LOAD, ("global", "St"): Kind.STORE,
-    ("local", "Ld"): Kind.LOCAL_LOAD, ("local", "St"): Kind.LOCAL_STORE,
-}  # fmt: skip
+PAST_L1 = ("cg", "cv")
+"""Cache hints of loads that never hit L1 (fact 13)."""
 WORDS = vector("i64")
 FLAGS = vector("i1")
 
@@ -274,12 +272,10 @@ def access(cg: WarpCode, instr: ir.Access) -> None:
     private = instr.space == "local" and instr.array in cg.options.register_arrays
     if instr.space == "shared":
         _count_shared(cg, instr, site)
-    elif isinstance(instr, ir.Atom):
-        _trace(cg, instr, Kind.RED if instr.dst is None else Kind.ATOM, site)
-    elif instr.space == "local" and not private:
-        _trace_local(cg, instr, _KINDS[instr.space, type(instr).__name__], site)
     elif instr.space == "global":
-        _trace(cg, instr, _KINDS[instr.space, type(instr).__name__], site)
+        _trace(cg, instr, _kind(instr), site)
+    elif isinstance(instr, (ir.Ld, ir.St)) and not private:
+        _trace_local(cg, instr, Kind.LOCAL_LOAD if isinstance(instr, ir.Ld) else Kind.LOCAL_STORE, site)
     if cg.options.counts_only:
         return
     match instr:
@@ -289,6 +285,15 @@ def access(cg: WarpCode, instr: ir.Access) -> None:
             _store(cg, instr)
         case ir.Atom():
             _atomic(cg, instr)
+
+
+def _kind(instr: ir.Access) -> Kind:
+    """Return what the trace calls a request to global memory."""
+    if isinstance(instr, ir.Ld):
+        return Kind.LOAD_L2 if instr.cache in PAST_L1 else Kind.LOAD
+    if isinstance(instr, ir.St):
+        return Kind.STORE
+    return Kind.RED if instr.dst is None else Kind.ATOM
 
 
 def _base(cg: WarpCode, instr: ir.Access) -> str:
@@ -422,12 +427,47 @@ def _highest_lane(cg: WarpCode) -> str:
     return t.do(f"sub i32 31, {zeros}")
 
 
+def _after_atomic(cg: WarpCode, instr: ir.Atom, old: str, value: str, number: str) -> str:
+    """Return what one lane's atomic leaves in memory."""
+    lane = Lane(cg.text, instr.type, False)
+    match instr.op:
+        case "exch":
+            return value
+        case "cas":
+            assert instr.compare is not None, "the front end gives cas its comparand"
+            expected = cg.vector(instr.compare, instr.type)
+            one = cg.text.do(f"extractelement {vector(lane.scalar)} {expected}, i32 {number}")
+            return lane.select(_same_bits(lane, old, one), value, old)
+        case "inc":
+            wraps = lane.cmp("icmp uge", old, value)
+            return lane.select(wraps, lane.k(0), lane.bin("add", old, lane.k(1)))
+        case "dec":
+            outside = lane.other("pred").bin(
+                "or", lane.cmp("icmp eq", old, lane.k(0)), lane.cmp("icmp ugt", old, value)
+            )
+            return lane.select(outside, value, lane.bin("sub", old, lane.k(1)))
+        case "max_nan" | "min_nan":
+            larger = emit(lane, instr.op.removesuffix("_nan"), [old, value], [None, None])
+            return lane.select(lane.cmp("fcmp uno", old, old), old, larger)
+    return emit(lane, instr.op, [old, value], [None, None])
+
+
+def _same_bits(lane: Lane, a: str, b: str) -> str:
+    """Compare as a compare-and-swap does: bits, of floats too."""
+    if lane.type[0] != "f":
+        return lane.cmp("icmp eq", a, b)
+    ints = lane.other("u32" if lane.type == "f32" else "u64")
+    return ints.cmp("icmp eq", lane.cast("bitcast", a, ints), lane.cast("bitcast", b, ints))
+
+
 def _atomic(cg: WarpCode, instr: ir.Atom) -> None:
     """Do an atomic a lane at a time, in ascending order."""
     t = cg.text
     memory, values = _narrowed(cg, instr, True)
     kind, pointers = vector(memory), _pointers(cg, instr)
     size = ir.BYTES[instr.type]
+    if instr.compare is not None:
+        cg.vector(instr.compare, instr.type)  # before the loop, so that its lanes are at hand inside
     before, loop, after = t.name("atom"), t.name("lane"), t.name("after")
     t.put(f"br label %{before}")
     t.label(before)
@@ -440,7 +480,7 @@ def _atomic(cg: WarpCode, instr: ir.Atom) -> None:
     pointer = t.do(f"extractelement {vector('ptr')} {pointers}, i32 {lane}")
     value = t.do(f"extractelement {kind} {values}, i32 {lane}")
     old = t.do(f"load {memory}, ptr {pointer}, align {size}")
-    new = emit(Lane(t, instr.type, False), instr.op, [old, value], [None, None])
+    new = _after_atomic(cg, instr, old, value, lane)
     t.put(f"store {memory} {new}, ptr {pointer}, align {size}")
     t.put(f"{next_olds} = insertelement {kind} {olds}, {memory} {old}, i32 {lane}")
     less = t.do(f"sub i32 {rest}, 1")

@@ -25,7 +25,8 @@ import numpy as np
 from dsl import ir, messages, runtime_ll
 from dsl import llvm as machine
 from dsl.analysis import counting_slice, estimate_registers, register_arrays_of
-from dsl.codegen import CodeOptions, WarpCode, parameter_words
+from dsl.codegen import CodeOptions, WarpCode
+from dsl.codegen_values import parameter_words
 from dsl.intervals import Intervals, Limits
 from dsl.layout import LANES_ALL, Ctx, Error, Frame
 from dsl.machine import block_counts
@@ -48,6 +49,7 @@ from gpusim.trace import MAX_SITES
 
 TRACE_RECORDS = 1 << 30
 """Records one wave may have; their pages (8 GiB) are committed only as far as they are written."""
+EXCHANGES = (ir.Shfl, ir.Vote, ir.Match)
 MAX_STEPS = 10_000_000
 """Passes of a warp through headers of while loops before it counts as endless; --max-steps changes it."""
 _ENTRIES = {
@@ -272,6 +274,8 @@ class EngineRun:
                 counts.bytes += lanes * ir.BYTES[instr.type]
                 counts.requests += warps
                 self._add_traffic(counts, number, instr, int(self.execs[b, 0]))
+        for block, (warps, _) in zip(self.compiled.fn.blocks, execs.tolist(), strict=True):
+            total.warp_operations += warps * sum(isinstance(i, EXCHANGES) for i in block.instrs)
         total.barriers = int(self.ctx[Ctx.BARRIER_WARPS])
         total.wrapped_indices = int(self.wraps.sum())
         return total

@@ -91,6 +91,8 @@ _BINARY: dict[str, Callable[..., Interval]] = {
 }
 _UNARY: dict[str, Callable[..., Interval]] = {
     "mov": lambda a: a,
+    "popc": lambda a: (0, 64),
+    "clz": lambda a: (0, 64),
     "neg": lambda a: (-a[1], -a[0]),
     "abs": lambda a: (max(0, a[0], -a[1]), max(abs(a[0]), abs(a[1]))),
 }
@@ -254,6 +256,8 @@ class Intervals:
                 return 0, 1
             case ir.Chk(index=index, extent=extent):
                 return self._checked(value(index), value(extent))
+            case ir.BarResult():
+                return 0, 1024
             case ir.Ld(type=t) if t in ("u8", "u16"):
                 return 0, 2 ** (8 * ir.BYTES[t]) - 1
         return TOP
@@ -266,8 +270,8 @@ class Intervals:
 
     def _special(self, name: str) -> Interval:
         kind, _, axis = name.partition(".")
-        if kind == "laneid":
-            return 0, 31
+        if kind in ("laneid", "lanemask_lt"):
+            return 0, (31 if kind == "laneid" else 2**31 - 1)
         extent = self.limits.block["xyz".index(axis)]
         thread = {"tid": (0, extent - 1), "ntid": (extent, extent)}
         return {**thread, "ctaid": (0, 2**31 - 2), "nctaid": (1, 2**31 - 1)}[kind]

@@ -59,10 +59,11 @@ class Alu:
     """Compute dst = op(srcs) in `type`.
 
     Integer ops: add sub mul div rem (truncating, as PTX) floordiv floormod (as Python) and or xor not shl shr
-    min max neg abs mov popc brev clz (of the type's width, results in the same type). Float ops: add sub mul fma fma_sat fma_rm div sqrt rsqrt rcp ex2 lg2 neg abs min max
-    mov copysign floor ceil trunc rint, and the library calls named in `MATH_CALLS`. min and max of floats
-    return the other operand when one is NaN (PTX min.f32). Predicates: and or xor not mov. `tag` refines how
-    the instruction becomes machine code, see dsl/machine.py.
+    min max neg abs mov popc brev clz (of the type's width, results in the same type). Float ops: add sub mul
+    fma fma_sat fma_rm div sqrt rsqrt rcp ex2 lg2 neg abs min max mov copysign floor ceil trunc rint, and the
+    library calls named in `MATH_CALLS`. min and max of floats return the other operand when one is NaN (PTX
+    min.f32). Predicates: and or xor not mov. `tag` refines how the instruction becomes machine code, see
+    dsl/machine.py.
     """
 
     op: str
@@ -125,7 +126,10 @@ class Selp:
 
 @dataclass(frozen=True, slots=True)
 class Sreg:
-    """Read a special register (s32): tid.x|y|z, ntid.x|y|z, ctaid.x|y|z, nctaid.x|y|z, laneid; lanemask_lt is u32."""
+    """Read a special register (s32): tid.x|y|z, ntid.x|y|z, ctaid.x|y|z, nctaid.x|y|z, laneid.
+
+    Lanemask_lt is u32.
+    """
 
     dst: Reg
     name: str
@@ -200,7 +204,9 @@ class Atom:
 
     op is add, max, min, and, or, xor, exch, inc (old >= value ? 0 : old + 1), dec (old == 0 or old > value ?
     value : old - 1) or cas (old == compare ? value : old). dst gets the old value; with it this is an ATOM,
-    without it (None) a RED. A float max or min ignores NaN. `compare` is for cas alone.
+    without it (None) a RED. A float max or min ignores NaN (numba's nanmax and nanmin); max_nan and min_nan,
+    of floats alone, keep a NaN that is in memory and ignore one that is given (numba's max and min).
+    `compare` is for cas alone.
     """
 
     op: str
@@ -218,9 +224,9 @@ class Atom:
 class Shfl:
     """Exchange a register between lanes: dst = src of another lane of the warp.
 
-    mode: idx (lane `lane`), up (own lane - lane), down (own lane + lane) or bfly (own lane ^ lane); all modulo
-    nothing: a lane past the warp's ends gives the own value (idx takes lane % 32). `mask` (u32) names the
-    lanes that take part: a named lane that is not active here, an active one that is not named, and a
+    mode: idx (lane `lane`), up (own lane - lane), down (own lane + lane) or bfly (own lane ^ lane); all
+    modulo nothing: a lane past the warp's ends gives the own value (idx takes lane % 32). `mask` (u32) names
+    the lanes that take part: a named lane that is not active here, an active one that is not named, and a
     source lane that does not take part are errors.
     """
 
@@ -237,8 +243,8 @@ class Shfl:
 class Vote:
     """Vote among the lanes that `mask` names (checked as in Shfl).
 
-    mode: all, any, eq (all predicates are the same) with a pred dst, or ballot with a u32 dst: one bit for each
-    named lane whose predicate holds.
+    mode: all, any, eq (all predicates are the same) with a pred dst, or ballot with a u32 dst: one bit for
+    each named lane whose predicate holds.
     """
 
     mode: str
@@ -252,8 +258,8 @@ class Vote:
 class Match:
     """Compare bits among the lanes that `mask` names (checked as in Shfl); dst is u32.
 
-    mode any: the named lanes with the same bits as this one. mode all: `mask` if all named lanes have the same
-    bits, else 0.
+    mode any: the named lanes with the same bits as this one. mode all: `mask` if all named lanes have the
+    same bits, else 0.
     """
 
     mode: str
@@ -465,7 +471,7 @@ Node = TypeVar("Node", bound=Instr | Terminator)
 def with_sources(instr: Node, read: Callable[[Operand], Operand]) -> Node:
     """Return a copy of an instruction or a terminator with every operand mapped by `read`."""
     if isinstance(instr, Alu):
-        return replace(instr, srcs=tuple(map(read, instr.srcs)))  # type: ignore[return-value]
+        return replace(instr, srcs=tuple(map(read, instr.srcs)))
     names = [n for n in _OPERANDS.get(type(instr), ()) if getattr(instr, n) is not None]
     changed: Any = {n: read(getattr(instr, n)) for n in names}
     return replace(instr, **changed) if names else instr

@@ -53,9 +53,16 @@ class Ctx(IntEnum):
     """1 when this warp has a WARP mark in the trace of this region."""
     ENDS = 28
     """int64 pointer: end of each block's records."""
-    ERROR_INDEX = 32
+    GATHERED = 29
+    """Threads of the block whose predicate held at the barrier that warps are at now."""
+    GATHERED_FROM = 30
+    """Threads that have come to it."""
+    BARRIER_HELD = 31
+    """The two figures of the barrier just passed."""
+    BARRIER_ARRIVED = 32
+    ERROR_INDEX = 33
     """32 words: the lanes' indices, or what the error is about."""
-    WORDS = 64
+    WORDS = 65
 
 
 class Error(IntEnum):
@@ -66,6 +73,10 @@ class Error(IntEnum):
     STEPS = 3
     TRACE_FULL = 4
     BARRIER_MIXED = 5
+    WARP_MASK = 6
+    """ERROR_INDEX holds the masks that the lanes named."""
+    WARP_SOURCE = 7
+    """ERROR_INDEX holds the lanes that the lanes read."""
 
 
 class Frame(IntEnum):

@@ -297,6 +297,11 @@ pass:
   %bw0 = load i64, ptr %barwp
   %bw1 = add i64 %bw0, %waiting
   store i64 %bw1, ptr %barwp
+  %gp = getelementptr i64, ptr %ctx, i64 {Ctx.GATHERED:d}
+  %gathered = load <2 x i64>, ptr %gp, align 8
+  store <2 x i64> zeroinitializer, ptr %gp, align 8
+  %hp = getelementptr i64, ptr %ctx, i64 {Ctx.BARRIER_HELD:d}
+  store <2 x i64> %gathered, ptr %hp, align 8
   store i64 1, ptr %markp
   %tp = call ptr @trace_open(ptr %ctx)
   %tnull = icmp eq ptr %tp, null

@@ -88,6 +88,14 @@ def _divided(a: Shape, modulus: int, quotient: bool) -> Shape:
     return UNIFORM if a.uniform else VARYING
 
 
+def _exchanged(instr: ir.Atom | ir.Vote | ir.Match | ir.Shfl, shapes: list[Shape]) -> Shape:
+    """Return the shape of what lanes exchange: a vote is one answer, a shuffle from one lane one value."""
+    if isinstance(instr, ir.Shfl):
+        return UNIFORM if shapes[0].uniform or (instr.mode == "idx" and shapes[1].uniform) else VARYING
+    one = isinstance(instr, ir.Vote) or (isinstance(instr, ir.Match) and instr.mode == "all")
+    return UNIFORM if one else VARYING
+
+
 def thread_index(axis: str, block: tuple[int, int, int]) -> Shape:
     """Return the shape of threadIdx for warps cut from the linear thread number x + nx (y + ny z)."""
     step = {"x": 1, "y": block[0], "z": block[0] * block[1]}[axis]
@@ -165,14 +173,16 @@ class Shapes:
                 return self._selp(shapes)
             case ir.Ld(space=space):
                 return UNIFORM if shapes[0].uniform and space != "local" else VARYING
-            case ir.Atom():
-                return VARYING
+            case ir.Atom() | ir.Vote() | ir.Match() | ir.Shfl():
+                return _exchanged(instr, shapes)
         return UNIFORM if all(s.uniform for s in shapes) else VARYING
 
     def _special(self, name: str) -> Shape:
         kind, _, axis = name.partition(".")
         if kind == "laneid":
             return Shape(tuple(range(LANES)), 0)
+        if kind == "lanemask_lt":
+            return Shape(tuple((1 << lane) - 1 for lane in range(LANES)), 0)
         if kind == "tid":
             return thread_index(axis, self.intervals.limits.block)
         return Shape(ZERO, self.intervals.limits.block["xyz".index(axis)]) if kind == "ntid" else UNIFORM

@@ -204,7 +204,7 @@ class _Renamer:
             if dst is not None:
                 fresh = self.fresh(dst)
                 names[dst.index] = fresh
-                copy = replace(copy, dst=fresh)  # type: ignore[type-var, arg-type]
+                copy = replace(copy, dst=fresh)  # type: ignore[arg-type]
                 self.ssa.defs[fresh.index] = (b, copy)
             new.instrs.append(copy)
         assert old.terminator is not None
@@ -268,3 +268,28 @@ def build(fn: ir.Function) -> Ssa:
     copy.n_regs = len(ssa.defs)
     ssa.live_in = _ssa_liveness(ssa)
     return ssa
+
+
+def constant_trips(ssa: Ssa, header: int) -> int | None:
+    """Return how often the body of a counted loop with constant ends runs, or None for any other loop."""
+    terminator = ssa.fn.blocks[header].terminator
+    if not isinstance(terminator, ir.Bra) or not isinstance(terminator.cond, ir.Reg):
+        return None
+    match ssa.defs[terminator.cond.index][1]:
+        case ir.Setp(op="lt", a=ir.Reg(index=counter), b=ir.Imm(value=stop)):
+            block, phi = ssa.defs[counter]
+        case _:
+            return None
+    if block != header or not isinstance(phi, Phi):
+        return None
+    starts = [v for p, v in phi.incoming.items() if p < header]
+    nexts = [v for p, v in phi.incoming.items() if p >= header]
+    match starts, nexts:
+        case [ir.Imm(value=start)], [ir.Reg(index=moved)]:
+            pass
+        case _:
+            return None
+    match ssa.defs[moved][1]:
+        case ir.Alu(op="add", srcs=(ir.Reg(index=i), ir.Imm(value=step))) if i == counter and step > 0:
+            return max(0, -(-(int(stop) - int(start)) // int(step)))
+    return None

@@ -112,6 +112,8 @@ class Counters:
     shared_atom: SharedCounts
     arithmetic: Arithmetic
     hierarchy: Hierarchy
+    warp_operations: int = 0
+    """Warp instructions that exchange between lanes: shuffles, votes and matches; not syncwarp."""
     barriers: int = 0
     """Warps that passed a barrier, once each time."""
     wrapped_indices: int = 0

@@ -22,7 +22,7 @@ from gpusim.runtime import jit, jit_inlined, popcount, signed
 from gpusim.trace import KIND_SHIFT, LINE_BYTES, LINE_SHIFT, SECTOR_BYTES, Kind
 
 LOAD, STORE, RED, ATOM = int(Kind.LOAD), int(Kind.STORE), int(Kind.RED), int(Kind.ATOM)
-LOCAL_LOAD, FIRST_MARK = int(Kind.LOCAL_LOAD), int(Kind.WARP)
+LOCAL_LOAD, LOAD_L2, FIRST_MARK = int(Kind.LOCAL_LOAD), int(Kind.LOAD_L2), int(Kind.WARP)
 ONE_SECTOR = fetch_table(1)
 
 
@@ -45,6 +45,9 @@ def _access(l1: Cache, l2: L2, counts: np.ndarray, sm: int, record: np.uint64) -
     line = signed(record >> np.uint64(LINE_SHIFT))
     if kind in (LOAD, LOCAL_LOAD):
         _load(l1, l2, counts, sm, line, mask)
+    elif kind == LOAD_L2:
+        counts[L1_LOAD_MISSES] += popcount(np.uint64(mask))
+        l2_load(l2, counts, sm, line, mask)
     elif kind in (RED, ATOM):
         drop(l1, row_of(sm, line, l1.sets), line, mask)
         l2_atomic(l2, counts, sm, line, mask, kind == ATOM)

@@ -40,6 +40,8 @@ class Kind(IntEnum):
     ATOM = 3
     LOCAL_LOAD = 4
     LOCAL_STORE = 5
+    LOAD_L2 = 6
+    """A load that asks L2 past L1 (ld.cg, ld.cv)."""
     WARP = 14
     BARRIER = 15
 
