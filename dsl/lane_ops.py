@@ -228,6 +228,8 @@ ATOMIC_OPS: dict[str, Op] = {
     "add": operator.add,
     "max": _larger,
     "min": _smaller,
+    "max_nan": lambda old, value: old if old != old else _larger(old, value),
+    "min_nan": lambda old, value: old if old != old else _smaller(old, value),
     "and": operator.and_,
     "or": operator.or_,
     "xor": operator.xor,
@@ -235,13 +237,13 @@ ATOMIC_OPS: dict[str, Op] = {
     "inc": lambda old, value: old.dtype.type(0) if old >= value else old + old.dtype.type(1),
     "dec": lambda old, value: value if old == 0 or old > value else old - old.dtype.type(1),
 }
-"""What each atomic but cas leaves in memory, from the old value and the operand: numpy scalars of one type."""
+"""What each atomic but cas leaves in memory, from the old value and the operand, scalars of one type."""
 
 
 def atomic(op: str, old: Any, value: Any, compare: Any = None) -> Any:
     """Return what an atomic leaves in memory: integers wrap, floats round, max and min of floats ignore NaN.
 
-    cas compares bits, so that a float NaN can be swapped and -0 is not 0.
+    max_nan and min_nan leave a NaN that is in memory. cas compares bits, so that a float NaN can be swapped and -0 is not 0.
     """
     if op == "cas":
         return value if old.tobytes() == compare.tobytes() else old

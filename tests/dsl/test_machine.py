@@ -108,7 +108,14 @@ def test_a_float32_logarithm_does_not_use_xu() -> None:
     assert total(*draft.instrs)["xu"] == 0
 
 
-def test_memory_checks_and_special_registers_count_no_arithmetic() -> None:
+def test_counting_bits_uses_xu_once_for_each_32_bits_and_other_integer_operations_do_not() -> None:
+    for op in ("popc", "brev", "clz"):
+        assert machine_counts(alu(op, "u32")) == {"integer": 1, "xu": 1}
+        assert machine_counts(alu(op, "s64")) == {"integer": 1, "xu": 2}
+    assert machine_counts(alu("xor", "u32")) == {"integer": 1}
+
+
+def test_memory_checks_special_registers_and_warp_operations_count_no_arithmetic() -> None:
     r = ir.Reg(0, "s64")
     for instr in (
         ir.Chk(r, r, r, "a", 0, LOC),
@@ -116,6 +123,8 @@ def test_memory_checks_and_special_registers_count_no_arithmetic() -> None:
         ir.Ld("global", "f32", ir.Reg(2, "f32"), r, "a", LOC),
         alu("and", "pred"),
         alu("mov", "s32"),
+        ir.SyncWarp(ir.Imm(0xFFFFFFFF), LOC),
+        ir.Shfl("idx", "s32", ir.Reg(1, "s32"), ir.Imm(1), ir.Imm(0), ir.Imm(0xFFFFFFFF), LOC),
     ):
         assert machine_counts(instr) == {}
 
