@@ -35,7 +35,7 @@ from dsl.ssa import Ssa, build
 from gpusim.atomics import collide_entry
 from gpusim.coalescer import coalesce_entry
 from gpusim.counters import Arithmetic, Counters, SharedCounts, SpaceCounts
-from gpusim.errors import LaunchRefused
+from gpusim.errors import LaunchRefused, WarpDivergence
 from gpusim.memory import GlobalMemory
 from gpusim.runtime import cache_home
 from gpusim.shared import (
@@ -213,6 +213,8 @@ class EngineRun:
                 return self._out_of_bounds((x, y, z), site)
             case Error.BARRIER | Error.BARRIER_MIXED as kind:
                 return self._barrier((x, y, z), site, kind)
+            case Error.WARP_MASK | Error.WARP_SOURCE as kind:
+                return self._warp_apart((x, y, z), site, kind)
             case Error.STEPS:
                 loc = self._end_of(site)
                 who = f"warp {int(ctx[Ctx.WARP])}"
@@ -240,6 +242,19 @@ class EngineRun:
         return messages.out_of_bounds(
             fn.name, chk.array, chk.dim, index, extent, block, thread, *place, key.strict_index
         )
+
+    def _warp_apart(self, block: messages.Dim3, site: int, kind: Error) -> Exception:
+        """Say which lane of a warp operation is not where its mask, or another lane, wants it."""
+        instr = self.compiled.code.warp_ops[site]
+        active = int(self.ctx[Ctx.ERROR_MASK])
+        lanes = {k: int(self.ctx[Ctx.ERROR_INDEX + k]) for k in range(LANES) if active >> k & 1}
+        check = messages.check_warp_masks if kind is Error.WARP_MASK else messages.check_shuffle_sources
+        where = self.compiled.fn.name, messages.operation_name(instr), block, self.compiled.key.block
+        try:
+            check(*where, int(self.ctx[Ctx.WARP]), lanes, *instr.loc)
+        except WarpDivergence as error:
+            return error
+        raise AssertionError(f"{instr} stopped a launch whose lanes agree")
 
     def _barrier(self, block: messages.Dim3, site: int, kind: Error) -> Exception:
         """Name the barrier, with the threads that wait there and those elsewhere that have not returned."""
