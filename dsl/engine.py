@@ -13,6 +13,8 @@ import hashlib
 import inspect
 import os
 import tempfile
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -29,7 +31,7 @@ from dsl.codegen import CodeOptions, WarpCode
 from dsl.codegen_values import parameter_words
 from dsl.intervals import Intervals, Limits
 from dsl.layout import LANES_ALL, Ctx, Error, Frame
-from dsl.machine import block_counts
+from dsl.machine import machine_counts
 from dsl.shapes import LANES, Shapes
 from dsl.ssa import Ssa, build
 from gpusim.atomics import collide_entry
@@ -93,6 +95,16 @@ class Compiled:
             many = f"kernel {fn.name} has {len(self.sites)} memory instructions"
             raise LaunchRefused(f"{many}, the limit is {MAX_SITES}; split it")
         self.text = self.code.module()
+
+    @cached_property
+    def arithmetic(self) -> list[tuple[int, ir.Loc, str, int]]:
+        """List what basic blocks hold: (block, line, class of dsl/machine.py, instructions of it)."""
+        held: dict[tuple[int, ir.Loc, str], int] = defaultdict(int)
+        for b, block in enumerate(self.fn.blocks):
+            for instr in block.instrs:
+                for name, n in machine_counts(instr).items():
+                    held[b, instr.loc, name] += n
+        return [(*key, n) for key, n in held.items()]
 
     @cached_property
     def run_blocks(self) -> Any:
@@ -279,21 +291,41 @@ class EngineRun:
     def counters(self) -> Counters:
         """Return everything counted so far, but for `hierarchy`."""
         total = Counters.zero()
-        execs = self.block_execs
-        _add_arithmetic(total.arithmetic, self.compiled.fn, execs)
-        for number, (b, instr) in enumerate(self.compiled.sites):
-            warps, lanes = (int(v) for v in execs[b])
-            if instr.space != "local" or instr.array not in self.compiled.register_arrays:
-                counts = getattr(total, _counted_in(instr))
-                counts.lanes += lanes
-                counts.bytes += lanes * ir.BYTES[instr.type]
-                counts.requests += warps
-                self._add_traffic(counts, number, instr, int(self.execs[b, 0]))
-        for block, (warps, _) in zip(self.compiled.fn.blocks, execs.tolist(), strict=True):
-            total.warp_operations += warps * sum(isinstance(i, EXCHANGES) for i in block.instrs)
-        total.barriers = int(self.ctx[Ctx.BARRIER_WARPS])
-        total.wrapped_indices = int(self.wraps.sum())
+        self._count_into(lambda loc: total)
         return total
+
+    def by_line(self) -> dict[ir.Loc, Counters]:
+        """Return the same counters apart by source line; they add up to `counters()`, field by field."""
+        lines: dict[ir.Loc, Counters] = {}
+        self._count_into(lambda loc: lines.setdefault(loc, Counters.zero()))
+        return lines
+
+    def _count_into(self, at: Callable[[ir.Loc], Counters]) -> None:
+        """Add every count to the counters that `at` gives for the line it belongs to."""
+        execs = self.block_execs
+        for b, loc, name, n in self.compiled.arithmetic:
+            _add_arithmetic(at(loc).arithmetic, name, n, *execs[b].tolist())
+        for number, (b, instr) in enumerate(self.compiled.sites):
+            if instr.space != "local" or instr.array not in self.compiled.register_arrays:
+                self._add_access(at(instr.loc), number, instr, b)
+        for b, block in enumerate(self.compiled.fn.blocks):
+            warps = int(execs[b, 0])
+            for exchange in block.instrs:
+                if isinstance(exchange, EXCHANGES):
+                    at(exchange.loc).warp_operations += warps
+            if isinstance(block.terminator, ir.Bar):
+                at(block.terminator.loc).barriers += warps
+        for n, chk in zip(self.wraps.tolist(), self.compiled.code.checks, strict=False):
+            if n:
+                at(chk.loc).wrapped_indices += n
+
+    def _add_access(self, counters: Counters, number: int, instr: ir.Access, b: int) -> None:
+        warps, lanes = (int(v) for v in self.block_execs[b])
+        counts = getattr(counters, _counted_in(instr))
+        counts.lanes += lanes
+        counts.bytes += lanes * ir.BYTES[instr.type]
+        counts.requests += warps
+        self._add_traffic(counts, number, instr, int(self.execs[b, 0]))
 
     def _add_traffic(self, counts: SpaceCounts | SharedCounts, n: int, instr: ir.Access, full: int) -> None:
         """Add what the requests of memory instruction n moved; `full` of them ran in the full form."""
@@ -340,13 +372,12 @@ def _counted_in(instr: ir.Access) -> str:
     return f"{instr.space}_{kind}"
 
 
-def _add_arithmetic(total: Arithmetic, fn: ir.Function, execs: np.ndarray) -> None:
-    for block, (warps, lanes) in zip(fn.blocks, execs.tolist(), strict=True):
-        for name, n in block_counts(block).items():
-            if name == "xu":
-                total.xu_warps += n * warps
-            else:
-                setattr(total, name, getattr(total, name) + n * lanes)
+def _add_arithmetic(total: Arithmetic, name: str, n: int, warps: int, lanes: int) -> None:
+    """Add n instructions of a class for each lane that ran them; those of the XU pipe, for each warp."""
+    if name == "xu":
+        total.xu_warps += n * warps
+    else:
+        setattr(total, name, getattr(total, name) + n * lanes)
 
 
 def _aligned(nbytes: int) -> np.ndarray:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -34,10 +34,17 @@ ENGINES = ("auto", "compiled", "ir", "oracle")
 QUANTUM_RECORDS = 32
 """Records a block replays before its neighbours take a turn (modelled): about a tile row of 32 requests."""
 Progress = Callable[[int, int], None]
-_Counted = tuple[Counters, tuple[str, ...]]
-"""What an engine counted, and its sentences for the reader."""
 _Wave = Callable[[int, int], tuple[np.ndarray, np.ndarray]]
 """(first block, count) -> (records, offsets) of one wave, as dsl.engine.EngineRun.wave."""
+
+
+@dataclass
+class _Counted:
+    """Hold what an engine gave: counters, sentences for the reader, and counters apart by (file, line)."""
+
+    counters: Counters
+    notes: tuple[str, ...] = ()
+    lines: dict[tuple[str, int], Counters] = field(default_factory=dict)
 
 
 class Device:
@@ -411,7 +418,7 @@ class _Run:
     def by_engine(self, engine: str, progress: Progress | None) -> Launch:
         """Run the launch with one engine."""
         runs = {"compiled": self.run_compiled, "ir": self.run_ir, "oracle": self.run_oracle}
-        counters, notes = runs[engine](progress)
+        counted = runs[engine](progress)
         return Launch(
             kernel=self.fn.name,
             grid=self.grid,
@@ -422,12 +429,13 @@ class _Run:
             dynamic_shared_bytes=self.shared_bytes,
             shared_buffers=_buffers(self.fn, 0),
             occupancy=self.occupancy,
-            counters=counters,
+            counters=counted.counters,
+            lines=counted.lines,
             l2=self.device.l2,
             engine=engine,
             counts_only=self.counts_only,
             quantum_records=self.device.quantum_records,
-            notes=(*notes, *self._opt_in()),
+            notes=(*counted.notes, *self._opt_in()),
         )
 
     def _opt_in(self) -> tuple[str, ...]:
@@ -446,7 +454,9 @@ class _Run:
         params, memory = self.placed.params, self.device.memory
         run = EngineRun(self.compiled, self.grid, params, memory, shared_bytes, self.max_steps)
         hierarchy = self._replayed(run.wave, progress)
-        return _with_hierarchy(run.counters(), hierarchy), run.notes()
+        counters = _with_hierarchy(run.counters(), hierarchy)
+        lines = {(loc.file, loc.line): c for loc, c in run.by_line().items()}
+        return _Counted(counters, run.notes(), lines)
 
     def run_ir(self, progress: Progress | None) -> _Counted:
         """Run the numpy interpreter (dsl/interpreter.py)."""
@@ -465,7 +475,7 @@ class _Run:
             return np.concatenate([np.zeros(0, np.uint64), *run.trace]), offsets
 
         hierarchy = self._replayed(wave, progress)
-        return _with_hierarchy(total, hierarchy), ()
+        return _Counted(_with_hierarchy(total, hierarchy))
 
     def run_oracle(self, progress: Progress | None) -> _Counted:
         """Run the Python source a thread at a time (dsl/oracle.py), on copies; it has no progress to tell."""
@@ -480,7 +490,7 @@ class _Run:
             if isinstance(host, DeviceArray) or (isinstance(host, np.ndarray) and host.flags.writeable):
                 host[...] = copy
         note = "the Python oracle ran: accesses and requests are counted; arithmetic, L1, L2 and DRAM are not"
-        return oracle.as_counters(run), (note,)
+        return _Counted(oracle.as_counters(run), (note,))
 
     def _replayed(self, wave: _Wave, progress: Progress | None) -> Hierarchy:
         """Run the grid wave by wave and replay each wave's trace; return the hierarchy's counters."""

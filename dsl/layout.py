@@ -43,8 +43,6 @@ class Ctx(IntEnum):
     SHARED_BYTES = 19
     BARRIERS = 20
     """Barriers this block has passed."""
-    BARRIER_WARPS = 21
-    """Warps that passed a barrier, in all."""
     ERROR = 22
     ERROR_SITE = 23
     ERROR_MASK = 24

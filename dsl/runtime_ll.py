@@ -167,7 +167,6 @@ entry:
   %warpp = getelementptr i64, ptr %ctx, i64 {Ctx.WARP:d}
   %markp = getelementptr i64, ptr %ctx, i64 {Ctx.MARKED:d}
   %barp = getelementptr i64, ptr %ctx, i64 {Ctx.BARRIERS:d}
-  %barwp = getelementptr i64, ptr %ctx, i64 {Ctx.BARRIER_WARPS:d}
   %tracep = getelementptr i64, ptr %ctx, i64 {Ctx.TRACE:d}
   %nxp = getelementptr i64, ptr %ctx, i64 {Ctx.NCTAID_X:d}
   %nx = load i64, ptr %nxp
@@ -294,9 +293,6 @@ pass:
   %n0 = load i64, ptr %barp
   %n1 = add i64 %n0, 1
   store i64 %n1, ptr %barp
-  %bw0 = load i64, ptr %barwp
-  %bw1 = add i64 %bw0, %waiting
-  store i64 %bw1, ptr %barwp
   %gp = getelementptr i64, ptr %ctx, i64 {Ctx.GATHERED:d}
   %gathered = load <2 x i64>, ptr %gp, align 8
   store <2 x i64> zeroinitializer, ptr %gp, align 8

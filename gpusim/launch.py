@@ -67,7 +67,8 @@ class Launch:
     is apart. closed_form: counter path (as in Counters: "global_load.bytes", "arithmetic.ffma",
     "hierarchy.l2_write") -> expected integer. notes: sentences for the reader (wrapped indices, the engine
     that ran and why). options: what the user asked for. facts: what the algorithm says of itself; the last
-    launch of a problem has those of the whole problem.
+    launch of a problem has those of the whole problem. lines: counters apart by (file, line), which add up to
+    `counters` but for the hierarchy; empty where the engine does not tell lines apart.
     """
 
     kernel: str
@@ -89,6 +90,7 @@ class Launch:
     notes: tuple[str, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
     facts: tuple[Fact, ...] = ()
+    lines: dict[tuple[str, int], Counters] = field(default_factory=dict)
 
     def __getitem__(self, metric: str) -> int | float | None:
         """Return a metric by its ncu name; None is n/a. Raises UnknownName."""

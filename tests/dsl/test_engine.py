@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 from dsl import cuda
-from dsl.launch import Device, launch
+from dsl.engine import Compiled, EngineRun, Key
+from dsl.launch import Device, launch, place_arguments
+from dsl.types import arg_type
 from gpusim.arch import get_arch
+from gpusim.counters import Counters
 from gpusim.errors import BarrierDivergence, DataDependent, EndlessLoop, LaunchRefused, OutOfBounds
-from gpusim.memory import VirtualArray
+from gpusim.memory import GlobalMemory, VirtualArray
 from gpusim.trace import Kind, unpack
 from tests.dsl.engine_support import assert_equal, both, load_source
 from tests.dsl.random_kernels import source
@@ -387,3 +390,34 @@ def test_a_merged_wide_load_has_no_conflict_and_its_ideal_is_what_it_takes(n):
     loads = engine.counters.shared_load
     # Neighbours read one element: both halves of the warp go in one wavefront (fact 17); so does a broadcast.
     assert loads.wavefronts == loads.ideal_wavefronts == (1 if n == 0 else 2)
+
+
+@cuda.jit
+def three_lines(a, o):
+    s = cuda.shared.array(64, float32)
+    t = cuda.threadIdx.x
+    s[t] = a[t * 8] * a[t]
+    cuda.syncthreads()
+    o[t] = s[(t * 2) % 64]
+
+
+def test_counts_by_line_add_up_to_the_kernels_and_stand_where_they_belong():
+    a, o = np.ones(512, "f4"), np.zeros(64, "f4")
+    fn = three_lines.function(tuple(arg_type(x) for x in (a, o)))
+    memory = GlobalMemory(1 << 26)
+    placed = place_arguments(fn, (a, o), memory)
+    compiled = Compiled(fn, Key((64, 1, 1), False, False, placed.nonnegative))
+    engine = EngineRun(compiled, (1, 1, 1), placed.params, memory, fn.static_shared_bytes)
+    engine.wave(0, 1)
+    lines = engine.by_line()
+    assert sum(lines.values(), start=Counters.zero()) == engine.counters()
+    first = three_lines.py_func.__code__.co_firstlineno
+    by_number = {loc.line - first: counters for loc, counters in lines.items()}
+    # Two warps; a[t * 8] is a sector a lane, a[t] four a warp.
+    assert by_number[4].global_load.sectors == 2 * (32 + 4)
+    assert by_number[4].arithmetic.fmul == 64
+    assert by_number[4].shared_store.wavefronts == 2
+    assert by_number[5].barriers == 2
+    # Stride 2 words: two words a bank.
+    assert by_number[6].shared_load.wavefronts == 4
+    assert by_number[6].global_store.sectors == 8
