@@ -13,8 +13,6 @@ from dsl.lowering import convert
 from dsl.types import FLOATS, register_type
 from dsl.values import Arr, Tup, Val, Value
 
-ATOMIC_TYPES = ("s32", "u32", "s64", "u64", "f32", "f64")
-
 
 def extent(b: Builder, array: Arr, dim: int) -> Val:
     """Return the extent of one dimension (s64)."""
@@ -86,36 +84,43 @@ def _checked(b: Builder, array: Arr, dim: int, item: Value) -> Operand:
     return dst
 
 
-def load(b: Builder, array: Arr, addr: Operand) -> Val:
-    """Load one element."""
+def load(b: Builder, array: Arr, addr: Operand, cache: str = "") -> Val:
+    """Load one element, with PTX's cache hint if one is given."""
     dst = b.reg(register_type(array.type))
-    b.emit(Ld(array.space, array.type, dst, addr, array.name, b.loc))
+    b.emit(Ld(array.space, array.type, dst, addr, array.name, b.loc, cache))
     return Val(dst, array.type)
 
 
-def store(b: Builder, array: Arr, addr: Operand, value: Value) -> None:
-    """Store one element, converted to the array's type."""
+def store(b: Builder, array: Arr, addr: Operand, value: Value, cache: str = "") -> None:
+    """Store one element, converted to the array's type, with PTX's cache hint if one is given."""
     if not isinstance(value, Val):
         raise b.refuse(
             f"{array.name!r} is assigned something that is no number", "store one number at a time"
         )
-    b.emit(St(array.space, array.type, convert(b, value, array.type).operand, addr, array.name, b.loc))
+    operand = convert(b, value, array.type).operand
+    b.emit(St(array.space, array.type, operand, addr, array.name, b.loc, cache))
 
 
-def atomic(b: Builder, op: str, array: Arr, index: Value, value: Value, used: bool) -> Val | None:
-    """Emit an atomic add, max or min; the old value if it is used (ATOM), else None (RED)."""
+def atomic(
+    b: Builder,
+    op: str,
+    array: Arr,
+    index: Value,
+    value: Operand,
+    used: bool,
+    compare: Operand | None = None,
+) -> Val | None:
+    """Emit an atomic of WarpIR on operands of the array's type.
+
+    The old value if it is used (ATOM), else None (RED). Raises UnsupportedFeature for a local array.
+    """
     if array.space == "local":
         raise b.refuse(
             f"an atomic on the local array {array.name!r}", "a thread's own array needs none: use +="
         )
-    if array.type not in ATOMIC_TYPES:
-        raise b.refuse(f"an atomic on {array.type} elements ({array.name!r})", "use 32- or 64-bit elements")
-    if not isinstance(value, Val):
-        raise b.refuse("an atomic of something that is no number", "give one number")
-    operand = convert(b, value, array.type).operand
     addr = address(b, array, index)
     dst: Reg | None = b.reg(array.type) if used else None
-    b.emit(Atom(op, array.space, array.type, dst, addr, operand, array.name, b.loc))
+    b.emit(Atom(op, array.space, array.type, dst, addr, value, array.name, b.loc, compare))
     return Val(dst, array.type) if dst is not None else None
 
 

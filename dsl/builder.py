@@ -90,10 +90,10 @@ class Builder:
         self.emit(ir.Bitcast(dst, to_type, src, from_type, self.loc))
         return dst
 
-    def special(self, name: str) -> Reg:
+    def special(self, name: str, type_: str = "s32") -> Reg:
         """Return the register of a special register, read once in the entry block."""
         if name not in self._entry:
-            self._entry[name] = Sreg(self.reg("s32"), name, self.loc)
+            self._entry[name] = Sreg(self.reg(type_), name, self.loc)
             if name.startswith(("ntid", "nctaid")):
                 self.positive.add(self._entry[name].dst.index)
         return self._entry[name].dst
@@ -174,10 +174,10 @@ class Builder:
         else:
             self.end(Bra(cond.operand, if_true, if_false, self.loc))
 
-    def barrier(self) -> None:
-        """End the current block with a barrier and go on in a new one."""
+    def barrier(self, gathered: Operand | None = None) -> None:
+        """End the current block with a barrier, which may gather a predicate, and go on in a new one."""
         after = self.label()
-        self.end(Bar(after, self.loc))
+        self.end(Bar(after, self.loc, gathered))
         self.start(after)
 
     def is_cheap(self, label: int) -> bool:
@@ -282,8 +282,8 @@ def _retarget(terminator: ir.Terminator | None, position: dict[int, int]) -> ir.
     match terminator:
         case Jmp(target=t, loc=loc):
             return Jmp(position[t], loc)
-        case Bar(target=t, loc=loc):
-            return Bar(position[t], loc)
+        case Bar(target=t, loc=loc, pred=p):
+            return Bar(position[t], loc, p)
         case Bra(cond=c, if_true=t, if_false=f, loc=loc):
             return Bra(c, position[t], position[f], loc)
     assert isinstance(terminator, Ret)

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from dsl import arrays, lowering, mathlib, surface
+from dsl import arrays, lowering, mathlib, number_calls, surface
+from dsl.device_args import Keywords, kind
 from dsl.expressions import as_scalar, evaluate
 from dsl.frame import Frame, Returns
 from dsl.lowering import convert
@@ -22,11 +23,16 @@ from dsl.source import find
 from dsl.types import FLOATS, element_type
 from dsl.values import Arr, Device, Static, Tup, Val, Value, describe
 
-Keywords = dict[str, Value]
+LATER = {
+    "print": "store the values in an array and print them on the host",
+    "literal_unroll": "loop over the tuple itself: such a loop is unrolled",
+}
 
 
 def call(frame: Frame, node: ast.Call, used: bool) -> Value | None:
     """Emit a call and return its value, None if it has none; `used` says whether anybody reads it."""
+    if isinstance(node.func, ast.Attribute) and node.func.attr == "bit_count":
+        return _bit_count(frame, node)
     callee = evaluate(frame, node.func)
     if isinstance(callee, Static) and (element := element_type(callee.obj)) is not None:
         return _cast(frame, callee.obj, element, _positional(frame, node))
@@ -129,6 +135,14 @@ _BUILTINS = _ByIdentity(
 )
 
 
+def _bit_count(frame: Frame, node: ast.Call) -> Value:
+    assert isinstance(node.func, ast.Attribute)
+    value = as_scalar(frame, evaluate(frame, node.func.value))
+    if node.args or node.keywords or value.type in (*FLOATS, "pred"):
+        raise frame.builder.refuse(f"bit_count of a {kind(value)} number", "write n.bit_count() with n whole")
+    return number_calls.of_bits(frame, "popc", value)
+
+
 def _is_math(obj: Any) -> bool:
     return isinstance(obj, BuiltinFunctionType) and getattr(math, obj.__name__, None) is obj
 
@@ -156,6 +170,8 @@ def _function(frame: Frame, callee: Value) -> FunctionType:
             )
         return func
     name = getattr(obj, "__name__", None) or describe(callee)
+    if obj is print or name == "literal_unroll":
+        raise frame.builder.refuse(f"{name} is not in the kernel language yet", LATER[name])
     if (getattr(obj, "__module__", None) or "").startswith("numpy") or isinstance(obj, np.ufunc):
         raise frame.builder.refuse(
             f"the numpy function {name}",

@@ -53,10 +53,27 @@ threadIdx, blockIdx, blockDim, gridDim = (
 )
 grid, gridsize, laneid, warpsize = (DeviceName(n) for n in ("grid", "gridsize", "laneid", "warpsize"))
 shared, local, atomic = (DeviceName(n) for n in ("shared", "local", "atomic"))
-syncthreads, fma = DeviceName("syncthreads"), DeviceName("fma")
-threadfence, threadfence_block, threadfence_system = (
-    DeviceName(n) for n in ("threadfence", "threadfence_block", "threadfence_system")
+syncthreads, syncthreads_count, syncthreads_and, syncthreads_or, syncwarp = (
+    DeviceName(n)
+    for n in ("syncthreads", "syncthreads_count", "syncthreads_and", "syncthreads_or", "syncwarp")
 )
+threadfence, threadfence_block, threadfence_system, nanosleep = (
+    DeviceName(n) for n in ("threadfence", "threadfence_block", "threadfence_system", "nanosleep")
+)
+shfl_sync, shfl_up_sync, shfl_down_sync, shfl_xor_sync = (
+    DeviceName(n) for n in ("shfl_sync", "shfl_up_sync", "shfl_down_sync", "shfl_xor_sync")
+)
+all_sync, any_sync, eq_sync, ballot_sync = (
+    DeviceName(n) for n in ("all_sync", "any_sync", "eq_sync", "ballot_sync")
+)
+match_any_sync, match_all_sync, activemask, lanemask_lt = (
+    DeviceName(n) for n in ("match_any_sync", "match_all_sync", "activemask", "lanemask_lt")
+)
+popc, brev, clz, ffs, selp, fma, cbrt = (
+    DeviceName(n) for n in ("popc", "brev", "clz", "ffs", "selp", "fma", "cbrt")
+)
+ldca, ldcg, ldcs, ldlu, ldcv = (DeviceName(n) for n in ("ldca", "ldcg", "ldcs", "ldlu", "ldcv"))
+stcg, stcs, stwb, stwt = (DeviceName(n) for n in ("stcg", "stcs", "stwb", "stwt"))
 
 
 def jit(func_or_sig: Any = None, device: bool = False, **options: Any) -> Any:
@@ -80,14 +97,23 @@ def jit(func_or_sig: Any = None, device: bool = False, **options: Any) -> Any:
 
 
 __all__ = [
+    "activemask",
+    "all_sync",
+    "any_sync",
     "atomic",
+    "ballot_sync",
     "blockDim",
     "blockIdx",
+    "brev",
+    "cbrt",
+    "clz",
     "default_stream",
     "device_array",
     "device_array_like",
+    "eq_sync",
     "event",
     "event_elapsed_time",
+    "ffs",
     "fma",
     "grid",
     "gridDim",
@@ -95,14 +121,37 @@ __all__ = [
     "is_available",
     "jit",
     "laneid",
+    "lanemask_lt",
+    "ldca",
+    "ldcg",
+    "ldcs",
+    "ldcv",
+    "ldlu",
     "local",
+    "match_all_sync",
+    "match_any_sync",
+    "nanosleep",
     "pinned_array",
+    "popc",
     "profile_start",
     "profile_stop",
+    "selp",
     "shared",
+    "shfl_down_sync",
+    "shfl_sync",
+    "shfl_up_sync",
+    "shfl_xor_sync",
+    "stcg",
+    "stcs",
     "stream",
-    "syncthreads",
+    "stwb",
+    "stwt",
     "synchronize",
+    "syncthreads",
+    "syncthreads_and",
+    "syncthreads_count",
+    "syncthreads_or",
+    "syncwarp",
     "threadIdx",
     "threadfence",
     "threadfence_block",

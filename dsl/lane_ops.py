@@ -243,7 +243,8 @@ ATOMIC_OPS: dict[str, Op] = {
 def atomic(op: str, old: Any, value: Any, compare: Any = None) -> Any:
     """Return what an atomic leaves in memory: integers wrap, floats round, max and min of floats ignore NaN.
 
-    max_nan and min_nan leave a NaN that is in memory. cas compares bits, so that a float NaN can be swapped and -0 is not 0.
+    max_nan and min_nan leave a NaN that is in memory. cas compares bits, so that a float NaN can be swapped
+    and -0 is not 0.
     """
     if op == "cas":
         return value if old.tobytes() == compare.tobytes() else old

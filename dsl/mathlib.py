@@ -13,11 +13,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from dsl.builder import Builder
 from dsl.ir import Imm, Operand
 from dsl.lowering import constant, convert
 from dsl.machine import PREDICATED
-from dsl.types import math_type
+from dsl.types import cbrt_type, math_type
 from dsl.values import Val
 
 LOG2E = 1.4426950216293335
@@ -122,6 +124,15 @@ def fma(b: Builder, x: Val, y: Val, z: Val) -> Val:
     """Emit x * y + z with one rounding, in the common float type."""
     element = math_type(x.type, y.type, z.type)
     return Val(b.alu("fma", element, *(convert(b, v, element).operand for v in (x, y, z))), element)
+
+
+def cbrt(b: Builder, x: Val) -> Val:
+    """Emit the cube root of x, in float32 where that holds x exactly."""
+    element = cbrt_type(x.type)
+    v = convert(b, x, element)
+    if v.constant is not None:
+        return constant(float(np.cbrt(v.constant)), element)
+    return Val(b.alu("cbrt", element, v.operand), element)
 
 
 def _test(b: Builder, name: str, v: Val) -> Val:

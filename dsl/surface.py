@@ -1,31 +1,43 @@
 """The device names a kernel may use, by their path under `cuda`, and what a call of each emits.
 
-What it models: numba.cuda's thread indices, shared and local arrays, barrier, atomics and fma. threadIdx and
-its like are int32, grid and gridsize int64. What it leaves out, and refuses by name: warp shuffles and votes,
-fp16, cooperative groups, other atomics. A fence is no instruction here: threads of a warp and memory are in
-order. Which ncu metric checks it: `l1tex__t_*_op_red`, `_op_atom`.
+What it models: numba.cuda's thread indices (threadIdx and its like int32, grid and gridsize int64), shared
+and local arrays; fences and nanosleep, which are no instruction here, as threads of a warp and memory are in
+order and no time passes. The rest of the table is in dsl/warp_calls.py, dsl/memory_calls.py and
+dsl/number_calls.py. What it leaves out is refused by name (LATER). Which ncu metric checks it: none.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+import re
 from types import ModuleType
 from typing import Any
 
-from dsl import arrays, lowering, mathlib
+from dsl import lowering, memory_calls, number_calls, warp_calls
 from dsl.cuda import DeviceName
+from dsl.device_args import Emitter, Keywords, integer, matched, takes
 from dsl.frame import DYNAMIC_ALIGNMENT_BYTES, Frame
 from dsl.ir import BYTES, Imm
 from dsl.lowering import convert
 from dsl.types import NUMPY_NAMES, element_type
-from dsl.values import Arr, Device, Static, Tup, Val, Value, describe
+from dsl.values import Device, Static, Tup, Val, Value, describe
 
 AXES = "xyz"
 REGISTERS = {"threadIdx": "tid", "blockIdx": "ctaid", "blockDim": "ntid", "gridDim": "nctaid"}
 WARP_SIZE = 32
-Keywords = dict[str, Value]
-Emitter = Callable[[Frame, ast.Call, tuple[Value, ...], Keywords, bool], Value | None]
+LATER = {
+    "const": "pass the table as an array argument",
+    "cg": "end the kernel there: the next launch starts when every block is done",
+    "fp16": "compute in float32",
+    "bf16": "compute in float32",
+    "fp8": "compute in float32",
+    "libdevice": "use math.*",
+    "random": "make the numbers on the host and pass them as an array",
+}
+"""Names of numba.cuda that are not in the language yet, and what to write instead."""
+VECTOR_TYPE = re.compile(
+    r"(u?(char|short|int|long|longlong)|float|double)[1-4]|(u?int(8|16|32|64)|float(32|64))x[1-4]"
+)
 
 
 def is_cuda_module(obj: Any) -> bool:
@@ -41,14 +53,15 @@ def resolve(frame: Frame, value: Value) -> Value:
     obj = value.obj
     if isinstance(obj, DeviceName):
         return attribute(frame, obj.path)
-    owner = getattr(obj, "__module__", None) or ""
-    if (
-        isinstance(owner, str)
-        and owner.startswith(("numba.cuda", "numba_cuda"))
-        and not hasattr(obj, "py_func")
-    ):
-        return attribute(frame, getattr(obj, "__name__", type(obj).__name__))
+    name = getattr(obj, "__name__", type(obj).__name__)
+    if _is_of_numba_cuda(getattr(obj, "py_func", obj)) and (not hasattr(obj, "py_func") or name in CALLS):
+        return attribute(frame, name)
     return value
+
+
+def _is_of_numba_cuda(obj: Any) -> bool:
+    owner = getattr(obj, "__module__", None)
+    return isinstance(owner, str) and owner.startswith(("numba.cuda", "numba_cuda"))
 
 
 def attribute(frame: Frame, path: str) -> Value:
@@ -65,8 +78,18 @@ def attribute(frame: Frame, path: str) -> Value:
         return Val(Imm(WARP_SIZE), "s32")
     if path in CALLS or any(name.startswith(f"{path}.") for name in CALLS):
         return Device(path)
-    known = ", ".join(sorted((*REGISTERS, "laneid", "warpsize", *CALLS)))
-    raise frame.builder.refuse(f"cuda.{path} is not in the kernel language", f"it has {known}")
+    raise frame.builder.refuse(*_unknown(path, head))
+
+
+def _unknown(path: str, head: str) -> tuple[str, str]:
+    """Say that a name is not in the language, and what to write or which names of its kind there are."""
+    if head in LATER:
+        return f"cuda.{path} is not in the kernel language yet", LATER[head]
+    if VECTOR_TYPE.fullmatch(head):
+        return f"the vector type cuda.{path} is not in the kernel language yet", "use one variable a member"
+    names = (*REGISTERS, "laneid", "warpsize", *CALLS)
+    alike = [n for n in names if "." in path and n.startswith(f"{head}.")] or names
+    return f"cuda.{path} is not in the kernel language", f"it has {', '.join(sorted(alike))}"
 
 
 def call(
@@ -80,26 +103,8 @@ def call(
     return CALLS[path](frame, node, args, keywords, used)
 
 
-def _arguments(
-    frame: Frame,
-    path: str,
-    args: tuple[Value, ...],
-    keywords: Keywords,
-    names: tuple[str, ...],
-    required: int,
-) -> dict[str, Value]:
-    """Match positional and keyword arguments with names; raises UnsupportedFeature where they do not fit."""
-    given = dict(zip(names, args, strict=False)) | keywords
-    wrong = (
-        len(args) > len(names) or set(keywords) - set(names) or any(n not in given for n in names[:required])
-    )
-    if wrong:
-        raise frame.builder.refuse(f"these arguments of cuda.{path}", f"it takes {', '.join(names)}")
-    return given
-
-
 def _ndim(frame: Frame, path: str, args: tuple[Value, ...], keywords: Keywords) -> int:
-    value = _arguments(frame, path, args, keywords, ("ndim",), 1)["ndim"]
+    value = matched(frame, path, args, keywords, ("ndim",), 1)["ndim"]
     n = value.constant if isinstance(value, Val) else None
     if n not in (1, 2, 3):
         raise frame.builder.refuse(
@@ -131,28 +136,19 @@ def _gridsize(frame: Frame, node: ast.Call, args: tuple[Value, ...], keywords: K
     return sizes[0] if len(sizes) == 1 else Tup(tuple(sizes))
 
 
-def _syncthreads(
-    frame: Frame, node: ast.Call, args: tuple[Value, ...], keywords: Keywords, used: bool
-) -> None:
-    _arguments(frame, "syncthreads", args, keywords, (), 0)
-    frame.builder.barrier()
-
-
-def _fence(frame: Frame, node: ast.Call, args: tuple[Value, ...], keywords: Keywords, used: bool) -> None:
+def _fence(frame: Frame, given: dict[str, Value], used: bool) -> None:
     """Emit nothing: accesses take effect in order."""
 
 
-def _fma(frame: Frame, node: ast.Call, args: tuple[Value, ...], keywords: Keywords, used: bool) -> Value:
-    values = _arguments(frame, "fma", args, keywords, ("a", "b", "c"), 3).values()
-    if not all(isinstance(v, Val) for v in values):
-        raise frame.builder.refuse("cuda.fma of something that is no number", "give three numbers")
-    return mathlib.fma(frame.builder, *(v for v in values if isinstance(v, Val)))
+def _nanosleep(frame: Frame, given: dict[str, Value], used: bool) -> None:
+    """Emit nothing: no time passes here."""
+    integer(frame, "nanosleep", "ns", given["ns"])
 
 
 def _array(space: str) -> Emitter:
     def emit(frame: Frame, node: ast.Call, args: tuple[Value, ...], keywords: Keywords, used: bool) -> Value:
         path = f"{space}.array"
-        given = _arguments(frame, path, args, keywords, ("shape", "dtype", "alignment"), 2)
+        given = matched(frame, path, args, keywords, ("shape", "dtype", "alignment"), 2)
         shape = _shape(frame, path, given["shape"], dynamic_allowed=space == "shared")
         element = _dtype(frame, path, given["dtype"])
         align = (
@@ -200,35 +196,15 @@ def _alignment(frame: Frame, path: str, value: Value | None, itemsize: int) -> i
     return max(n, itemsize)
 
 
-def _atomic(op: str) -> Emitter:
-    def emit(
-        frame: Frame, node: ast.Call, args: tuple[Value, ...], keywords: Keywords, used: bool
-    ) -> Value | None:
-        given = _arguments(frame, f"atomic.{op}", args, keywords, ("ary", "idx", "val"), 3)
-        array, value = given["ary"], given["val"]
-        if not isinstance(array, Arr):
-            raise frame.builder.refuse(
-                f"cuda.atomic.{op} of {describe(array)}", "give an array, an index and a value"
-            )
-        if op == "sub" and isinstance(value, Val):
-            value = lowering.unary(frame.builder, "neg", convert(frame.builder, value, array.type))
-        return arrays.atomic(frame.builder, "add" if op == "sub" else op, array, given["idx"], value, used)
-
-    return emit
-
-
 CALLS: dict[str, Emitter] = {
     "grid": _grid,
     "gridsize": _gridsize,
-    "syncthreads": _syncthreads,
-    "fma": _fma,
-    "threadfence": _fence,
-    "threadfence_block": _fence,
-    "threadfence_system": _fence,
     "shared.array": _array("shared"),
     "local.array": _array("local"),
-    "atomic.add": _atomic("add"),
-    "atomic.sub": _atomic("sub"),
-    "atomic.max": _atomic("max"),
-    "atomic.min": _atomic("min"),
+    **{name: takes(name, (), _fence) for name in ("threadfence", "threadfence_block", "threadfence_system")},
+    "nanosleep": takes("nanosleep", ("ns",), _nanosleep),
+    **warp_calls.CALLS,
+    **memory_calls.CALLS,
+    **number_calls.CALLS,
 }
+"""What a kernel may call, by the name under `cuda`."""

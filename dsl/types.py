@@ -191,6 +191,18 @@ def math_type(*types: str) -> str:
     return "f32" if all(t == "f32" or t in EXACT_IN_F32 for t in types) else "f64"
 
 
+def cbrt_type(a: str) -> str:
+    """Return the type of cuda.cbrt, which has a float32 form for what is exact in it."""
+    return "f32" if a == "f32" or a in EXACT_IN_F32 else "f64"
+
+
+def bits_type(name: str, a: str) -> str:
+    """Return the type of cuda.popc, clz, brev or ffs of an integer or a boolean."""
+    if name in ("popc", "clz"):
+        return "s8" if a == "pred" else a
+    return "u64" if name == "brev" and a == "u64" else "u32"
+
+
 def range_type(types: list[str]) -> str:
     """Return the type of the counter of range(...).
 

@@ -11,9 +11,10 @@ from typing import Any
 import numba.cuda
 import numpy as np
 import pytest
-from numba import float32
+from numba import float32, literal_unroll
+from numba.cuda import atomic, ballot_sync, popc, shfl_down_sync, syncthreads_count
 
-from dsl import cuda
+from dsl import cuda, ir
 from dsl.cuda import DeviceName
 from dsl.frontend import compile_function
 from dsl.types import ArgType
@@ -89,8 +90,40 @@ def with_print(o):
     print(o[0])
 
 
-def with_shuffle(o):
-    o[0] = cuda.shfl_down_sync(0xFFFFFFFF, o[0], 16)
+def with_constant_memory(o):
+    c = cuda.const.array_like(o)
+    o[0] = c[0]
+
+
+def with_cooperative_groups(o):
+    cuda.cg.this_grid().sync()
+
+
+def with_fp16(o):
+    o[0] = cuda.fp16.hadd(o[0], o[1])
+
+
+def with_vector(o):
+    v = cuda.float4(1, 2, 3, 4)
+    o[0] = v.x
+
+
+def with_vector_of_numba(o):
+    v = numba.cuda.int32x2(1, 2)
+    o[0] = v.x
+
+
+def with_unroll(o):
+    for x in literal_unroll((1, 2.0)):
+        o[0] += x
+
+
+def with_unknown_name(o):
+    o[0] = cuda.shuffle(o[0])
+
+
+def with_late_float(o):
+    cuda.nanosleep(1.5)
 
 
 def with_bare_threadidx(o):
@@ -255,8 +288,15 @@ REFUSED = {
     with_string: "the constant 'a' is not in",
     with_dict: "a dict is not in",
     with_star: "* or ** in a call is not in the kernel language; write the arguments out",
-    with_print: "a call of print is not in",
-    with_shuffle: "cuda.shfl_down_sync is not in the kernel language; it has ",
+    with_print: "print is not in the kernel language yet; store the values in an array",
+    with_constant_memory: "cuda.const is not in the kernel language yet; pass the table as an array",
+    with_cooperative_groups: "cuda.cg is not in the kernel language yet; end the kernel there",
+    with_fp16: "cuda.fp16 is not in the kernel language yet; compute in float32",
+    with_vector: "the vector type cuda.float4 is not in the kernel language yet; use one variable a member",
+    with_vector_of_numba: "the vector type cuda.int32x2 is not in the kernel language yet",
+    with_unroll: "literal_unroll is not in the kernel language yet; loop over the tuple itself",
+    with_unknown_name: "cuda.shuffle is not in the kernel language; it has activemask, all_sync, any_sync, ",
+    with_late_float: "the ns of cuda.nanosleep is float64, not an integer",
     with_bare_threadidx: "'o' is assigned something that is no number",
     with_unknown_axis: "cuda.threadIdx.w is not in",
     with_numpy: "the numpy function exp; use math.exp",
@@ -379,6 +419,29 @@ def numba_names(o):
 
 def test_names_of_numba_cuda_mean_the_same() -> None:
     assert len(compiled(numba_names, A1).blocks) == 4
+
+
+def imported_names(o):
+    t = numba.cuda.laneid
+    n = syncthreads_count(t < 5)
+    o[t] = shfl_down_sync(0xFFFFFFFF, t, 1) + 100 * popc(ballot_sync(0xFFFFFFFF, t < 3))
+    atomic.max(o, 0, 10 * n)
+
+
+def test_names_imported_from_numba_cuda_one_by_one_mean_the_same() -> None:
+    assert list(interpret(imported_names, 1, 32, np.zeros(32, np.int64))[0][[0, 1, 31]]) == [301, 302, 331]
+
+
+def sleeps(o):
+    cuda.nanosleep(cuda.threadIdx.x)
+    cuda.threadfence()
+    cuda.threadfence_block()
+    cuda.threadfence_system()
+
+
+def test_fences_and_nanosleep_are_no_instructions() -> None:
+    (block,) = compiled(sleeps, A1).blocks
+    assert not block.instrs and isinstance(block.terminator, ir.Ret)
 
 
 @cuda.jit(device=True)

@@ -11,7 +11,7 @@ import numba
 import numpy as np
 import pytest
 
-from dsl import types
+from dsl import memory_calls, number_calls, types
 from dsl.types import ArgType, arg_type
 from gpusim.errors import UnsupportedFeature
 from gpusim.memory import VirtualArray
@@ -94,6 +94,48 @@ def test_math_functions_have_numbas_types(numba_cuda: Any) -> None:
             assert types.math_type(a) == ask(numba_cuda, function, a)
         for b in NAMES:
             assert types.math_type(a, b) == ask(numba_cuda, math.fmod, a, b)
+
+
+@pytest.mark.parametrize("name", ["popc", "clz", "brev", "ffs"])
+def test_functions_of_bits_have_numbas_types(name: str, numba_cuda: Any) -> None:
+    for a in NAMES:
+        if a not in types.FLOATS:  # numba truncates a float to an int8 here
+            assert types.bits_type(name, a) == ask(numba_cuda, getattr(numba.cuda, name), a)
+
+
+def test_cbrt_and_fma_have_numbas_types(numba_cuda: Any) -> None:
+    for a in NAMES:
+        assert types.cbrt_type(a) == ask(numba_cuda, numba.cuda.cbrt, a)
+        for b in NAMES:
+            assert types.math_type(a, b, a) == ask(numba_cuda, numba.cuda.fma, a, b, a)
+
+
+def test_selp_takes_the_types_that_numba_takes(numba_cuda: Any) -> None:
+    assert [a for a in NAMES if numba_takes(numba_cuda, numba.cuda.selp, "pred", a, a)] == [
+        a for a in NAMES if a in number_calls.SELECTED
+    ]
+    assert not numba_takes(numba_cuda, numba.cuda.selp, "pred", "s32", "s64")
+
+
+def numba_takes(context: Any, function: Any, *args: Any) -> bool:
+    """Say whether numba has a call: names of element types, or numba's own types."""
+    known = tuple(numba_type(a) if isinstance(a, str) else a for a in args)
+    return context.resolve_function_type(function, known, {}) is not None
+
+
+@pytest.mark.parametrize("name", memory_calls.ATOMIC_TYPES)
+def test_atomics_take_the_element_types_that_numba_takes(name: str, numba_cuda: Any) -> None:
+    rest = ("s64",) * (3 if name == "cas" else 2)
+    for a in NAMES:
+        array = numba.types.Array(numba_type(a), 1, "C")
+        taken = numba_takes(numba_cuda, getattr(numba.cuda.atomic, name), array, *rest)
+        assert taken == (a in memory_calls.ATOMIC_TYPES[name]), f"{name} on {a}"
+
+
+def test_masks_of_lanes_have_numbas_types(numba_cuda: Any) -> None:
+    assert ask(numba_cuda, numba.cuda.activemask) == ask(numba_cuda, numba.cuda.lanemask_lt) == "u32"
+    for a in ("s32", "s64", "f32", "f64"):
+        assert ask(numba_cuda, numba.cuda.match_any_sync, "u32", a) == "s32"
 
 
 def test_the_counter_of_a_range_has_numbas_type(numba_cuda: Any) -> None:
