@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from types import FrameType, FunctionType
 from typing import Any
 
@@ -26,10 +27,14 @@ from dsl.oracle_arrays import Access, Recorder, Tracked
 from dsl.oracle_cuda import Cuda, SharedMemory
 from dsl.oracle_rebuild import Rebuilder, argument
 from dsl.oracle_threads import Strand, Thread, check_barrier, while_lines
+from dsl.oracle_warp import let_go
 from gpusim.counters import Counters, SharedCounts, SpaceCounts
 from gpusim.errors import UnsupportedFeature
 from gpusim.memory import GlobalMemory, owner_of
 from gpusim.trace import Kind
+
+NOT_COUNTED = ("syncwarp", "activemask")
+"""Warp operations that `warp_operations` does not count."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +57,8 @@ class OracleRun:
     """Hold what a run gave.
 
     accesses: one list a thread, blocks in the order they ran, threads in linear order. requests: in no
-    order that the card would know. counters: of memory, barriers and wrapped indices; `arithmetic` and
-    `hierarchy` stay 0.
+    order that the card would know. counters: of memory, barriers, warp operations and wrapped
+    indices; `arithmetic` and `hierarchy` stay 0.
     """
 
     accesses: list[list[Access]]
@@ -137,15 +142,30 @@ def _strands(launch: _Launch, block: int) -> list[Strand]:
     return [Strand(thread, lambda: launch.kernel(*launch.args), launch.tracer) for thread in threads]
 
 
+def _run_warp(launch: _Launch, warp: list[Strand]) -> None:
+    """Run the threads of a warp until each is at a barrier or at its end, through their warp operations."""
+    running = warp
+    while running:
+        for strand in running:
+            launch.recorder.strand = strand
+            strand.resume()
+        meeting, running = [s for s in warp if s.thread.meeting is not None], []
+        if meeting:
+            name, running = let_go(launch.recorder.kernel, launch.block, meeting)
+            launch.result.counters.warp_operations += name not in NOT_COUNTED
+
+
 def _run_region(launch: _Launch, live: list[Strand], region_line: int) -> tuple[list[Strand], int]:
     """Run each live thread to its barrier or end; return those at the barrier and its line."""
-    for strand in live:
-        launch.recorder.strand = strand
-        strand.resume()
+    for _, warp in groupby(live, key=lambda s: s.thread.warp):
+        _run_warp(launch, list(warp))
     waiting = [s for s in live if not s.done]
     if waiting:
         region_line = check_barrier(launch.recorder.kernel, waiting, [s for s in live if s.done], region_line)
         launch.result.counters.barriers += len({s.thread.warp for s in waiting})
+    gathered = sum(s.thread.predicate for s in waiting), len(waiting)
+    for strand in waiting:
+        strand.thread.gathered = gathered
     return waiting, region_line
 
 
@@ -246,7 +266,7 @@ def run(
     shared_bytes: dynamic shared memory. max_steps: iterations of while loops of one thread. blocks: linear
     block numbers, None for all. register_arrays: local arrays that cause no traffic, None for all.
     Addresses are as GlobalMemory.alloc gives them to the array arguments in order. Raises OutOfBounds,
-    BarrierDivergence, EndlessLoop.
+    BarrierDivergence, WarpDivergence, EndlessLoop.
     """
     original: FunctionType = getattr(py_func, "py_func", py_func)
     recorder = Recorder(original.__name__, original.__code__, strict_index)

@@ -12,13 +12,14 @@ import sys
 from collections import defaultdict
 from collections.abc import Hashable
 from types import CodeType, FrameType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from dsl import floats, messages
 from dsl.floats import Array
-from dsl.oracle_threads import LANES, Site, Strand, Thread
+from dsl.messages import LANES
+from dsl.oracle_threads import Site, Strand, Thread
 
 
 class Access(NamedTuple):
@@ -88,6 +89,16 @@ class Recorder:
             site = self._sites[key] = Site(number, frame.f_code.co_filename, frame.f_lineno)
         return site
 
+    def lines(self, frame: FrameType | None) -> tuple[int, ...]:
+        """Return the lines at which the kernel and the device functions down to a frame stand."""
+        found: list[int] = []
+        while frame is not None:
+            found.append(frame.f_lineno)
+            if frame.f_code is self.code:
+                break
+            frame = frame.f_back
+        return tuple(reversed(found))
+
     def record(self, array: Tracked, address: int, op: str, frame: FrameType) -> None:
         """Add one access of the present thread to its list and to its request."""
         thread = self.thread
@@ -136,9 +147,32 @@ def wrapped(value: int, dtype: np.dtype[Any]) -> int:
     return value - (1 << bits) if dtype.kind == "i" and value >> (bits - 1) else value
 
 
+class Sized(int):
+    """Be an integer of another type than int64 until something is computed with it, which makes it 64 bits
+    wide (numba's rule); only functions of bits, such as clz, can tell."""
+
+    dtype: ClassVar[np.dtype[Any]]
+
+
+_SIZED = {
+    np.dtype(code): type(f"Sized_{code}", (Sized,), {"dtype": np.dtype(code)})
+    for code in ("i1", "u1", "i2", "u2", "i4", "u4", "u8")
+}
+
+
+def sized(value: int, dtype: np.dtype[Any]) -> int:
+    """Return an integer in a type, wrapped at its width."""
+    kind = _SIZED.get(dtype, int)
+    return kind(wrapped(value, dtype))
+
+
 def from_storage(value: Any) -> Any:
     """Return an element as kernels compute with it: floats stay numpy's, integers become Python's."""
-    return value if value.dtype.kind == "f" else value.item()
+    return value if value.dtype.kind == "f" else _SIZED.get(value.dtype, _plain)(value)
+
+
+def _plain(value: Any) -> Any:
+    return value.item()
 
 
 def to_storage(value: Any, dtype: np.dtype[Any]) -> Any:
@@ -194,8 +228,8 @@ class Tracked:
         offset = part.__array_interface__["data"][0] - self.data.__array_interface__["data"][0]
         return Tracked(part, self.space, self.name, self.address + offset, self.recorder)
 
-    def __getitem__(self, index: Any) -> Any:
-        frame = sys._getframe(1)
+    def load(self, index: Any, frame: FrameType) -> Any:
+        """Return an element (a part, for an index of slices) and record the access at a place."""
         where = self.locate(index, frame)
         value = self.data[where]
         if isinstance(value, np.ndarray):
@@ -203,8 +237,14 @@ class Tracked:
         self.recorder.record(self, self.address_of(where), "load", frame)
         return from_storage(value)
 
-    def __setitem__(self, index: Any, value: Any) -> None:
-        frame = sys._getframe(1)
+    def store(self, index: Any, value: Any, frame: FrameType) -> None:
+        """Write an element and record the access at a place."""
         where = self.locate(index, frame)
         self.recorder.record(self, self.address_of(where), "store", frame)
         self.data[where] = to_storage(value, self.data.dtype)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.load(index, sys._getframe(1))
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.store(index, value, sys._getframe(1))

@@ -1,32 +1,35 @@
 """What the Python oracle puts in the place of `cuda`, `math`, `range`, `min` and `max` in a kernel.
 
-What it models: numba.cuda's surface for one thread at a time. What it leaves out: warp operations, and two
-rules of numba's types: a Python number that meets a float32 leaves it float32 (numba makes float64), and an
-integer keeps all its bits until it is stored. Checked by no ncu metric; tests hold values against the
-compiled engine and the interpreter.
+What it models: numba.cuda's surface for one thread at a time; atomics and warp operations are in
+dsl/oracle_atomics.py and dsl/oracle_warp.py. What it leaves out: two rules of numba's types: a Python number
+that meets a float32 leaves it float32 (numba makes float64), and an integer keeps all its bits until it is
+stored. Checked by no ncu metric; tests hold values against the compiled engine and the interpreter.
 """
 
 from __future__ import annotations
 
-import bisect
 import builtins
-import dis
 import functools
 import math
-import operator
 import sys
 from collections.abc import Callable, Iterator
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dsl import floats, types
 from dsl.lane_ops import DTYPES
-from dsl.messages import Dim3
-from dsl.oracle_arrays import Recorder, Tracked, from_storage, to_storage, wrapped
+from dsl.messages import LANES, Dim3
+from dsl.oracle_arrays import Recorder, Tracked, sized, to_storage
+from dsl.oracle_atomics import Atomic, instruction_after
+from dsl.oracle_warp import WarpOperations
 
 SHARED_ALIGNMENT = 16
+
+
+def _int32(value: int) -> int:
+    return sized(value, DTYPES["s32"])
 
 
 class Index(NamedTuple):
@@ -66,27 +69,9 @@ def dtype_of(obj: Any) -> np.dtype[Any]:
     return np.dtype(obj.dtype) if isinstance(obj, Cast) else DTYPES[element] if element else np.dtype(obj)
 
 
-@functools.cache
-def _instructions(code: CodeType) -> list[dis.Instruction]:
-    return list(dis.get_instructions(code))
-
-
-def _after(frame: FrameType) -> dis.Instruction | None:
-    """Return the instruction after the call a frame is in; f_lasti is on the call or in its cache."""
-    instructions = _instructions(frame.f_code)
-    at = bisect.bisect_right(instructions, frame.f_lasti, key=operator.attrgetter("offset"))
-    return instructions[at] if at < len(instructions) else None
-
-
-def _result_is_used(frame: FrameType) -> bool:
-    """Say whether the value of the call that a frame is in goes anywhere."""
-    after = _after(frame)
-    return after is None or after.opname != "POP_TOP"
-
-
 def _assigned_name(frame: FrameType, otherwise: str) -> str:
     """Return the variable that the value of the call a frame is in is assigned to."""
-    after = _after(frame)
+    after = instruction_after(frame)
     if after is None or not after.opname.startswith("STORE_"):
         return otherwise
     return str(after.argval[0] if isinstance(after.argval, tuple) else after.argval)
@@ -169,63 +154,84 @@ class _Local:
         return thread.local_arrays[site]
 
 
-def _add(old: Any, value: Any, dtype: np.dtype[Any]) -> Any:
-    return old + dtype.type(value) if dtype.kind == "f" else wrapped(old + int(value), dtype)
+def integer_type(value: int) -> np.dtype[Any]:
+    """Return the type of an integer in a kernel: int64 once something has been computed with it."""
+    return np.dtype(np.int8) if isinstance(value, bool) else getattr(value, "dtype", np.dtype(np.int64))
 
 
-class _Atomic:
-    """Be cuda.atomic; each operation returns the old value and counts as a RED where nobody uses it."""
+class BitFunctions:
+    """Be the part of `cuda` that works on the bits of integers."""
 
-    def _do(self, array: Tracked, index: Any, change: Callable[[Any], Any]) -> Any:
-        frame = sys._getframe(2)
-        where = array.locate(index, frame)
-        array.recorder.record(
-            array, array.address_of(where), "atom" if _result_is_used(frame) else "red", frame
-        )
-        old = from_storage(array.data[where])
-        array.data[where] = to_storage(change(old), array.data.dtype)
-        return old
+    def popc(self, x: Any) -> Any:
+        """Return how many bits are set."""
+        dtype = integer_type(x)
+        return sized((int(x) & _all_bits(dtype)).bit_count(), dtype)
 
-    def add(self, array: Tracked, index: Any, value: Any) -> Any:
-        """Add to an element."""
-        return self._do(array, index, lambda old: _add(old, value, array.data.dtype))
+    def clz(self, x: Any) -> Any:
+        """Return how many bits above the highest one are zero, in the width of the type."""
+        dtype = integer_type(x)
+        return sized(8 * dtype.itemsize - (int(x) & _all_bits(dtype)).bit_length(), dtype)
 
-    def max(self, array: Tracked, index: Any, value: Any) -> Any:
-        """Keep the larger of an element and a value; NaN loses."""
-        return self._do(array, index, lambda old: maximum(old, value))
+    def brev(self, x: Any) -> Any:
+        """Return the bits in reverse order: 64 of a uint64, the low 32 of any other integer (uint32)."""
+        dtype = integer_type(x)
+        dtype = dtype if dtype == np.uint64 else np.dtype(np.uint32)
+        width = 8 * dtype.itemsize
+        return sized(int(f"{int(x) & _all_bits(dtype):0{width}b}"[::-1], 2), dtype)
 
-    def min(self, array: Tracked, index: Any, value: Any) -> Any:
-        """Keep the smaller of an element and a value; NaN loses."""
-        return self._do(array, index, lambda old: minimum(old, value))
+    def ffs(self, x: Any) -> Any:
+        """Return the place of the lowest bit set, from 1; 0 for 0 (uint32)."""
+        bits = int(x) & _all_bits(integer_type(x))
+        return sized((bits & -bits).bit_length(), np.dtype(np.uint32))
 
 
-class Cuda:
+def _all_bits(dtype: np.dtype[Any]) -> int:
+    return (1 << 8 * dtype.itemsize) - 1
+
+
+class Cached:
+    """Be the part of `cuda` that loads and stores with a cache hint, of which values know nothing."""
+
+    def ldcg(self, array: Tracked, i: Any) -> Any:
+        """Return an element."""
+        return array.load(i, sys._getframe(1))
+
+    def stcg(self, array: Tracked, i: Any, value: Any) -> None:
+        """Write an element."""
+        array.store(i, value, sys._getframe(1))
+
+    ldca = ldcs = ldlu = ldcv = ldcg
+    stcs = stwb = stwt = stcg
+
+
+class Cuda(WarpOperations, BitFunctions, Cached):
     """Stand for the module `cuda` inside a kernel."""
 
     warpsize = 32
 
     def __init__(self, recorder: Recorder, grid: Dim3, block: Dim3) -> None:
-        self.recorder, self.gridDim, self.blockDim = recorder, Index(*grid), Index(*block)
-        self.shared, self.local, self.atomic = _Shared(recorder), _Local(recorder), _Atomic()
+        self.recorder = recorder
+        self.gridDim, self.blockDim = Index(*map(_int32, grid)), Index(*map(_int32, block))
+        self.shared, self.local, self.atomic = _Shared(recorder), _Local(recorder), Atomic()
 
     @property
     def threadIdx(self) -> Index:
         """Return the thread's place in its block."""
         if self.recorder.thread.frame is None:
             self.recorder.see(sys._getframe(1))
-        return Index(*self.recorder.thread.tid)
+        return Index(*map(_int32, self.recorder.thread.tid))
 
     @property
     def blockIdx(self) -> Index:
         """Return the block's place in the grid."""
         if self.recorder.thread.frame is None:
             self.recorder.see(sys._getframe(1))
-        return Index(*self.recorder.thread.ctaid)
+        return Index(*map(_int32, self.recorder.thread.ctaid))
 
     @property
     def laneid(self) -> int:
         """Return the thread's lane."""
-        return self.recorder.thread.linear % 32
+        return _int32(self.recorder.thread.linear % LANES)
 
     def grid(self, ndim: int) -> Any:
         """Return the thread's place in the whole grid: a number for ndim 1, else a tuple."""
@@ -240,24 +246,46 @@ class Cuda:
         size = tuple(g * b for g, b in zip(self.gridDim, self.blockDim, strict=True))
         return size[0] if ndim == 1 else size[:ndim]
 
-    def syncthreads(self) -> None:
-        """Wait for the other threads of the block."""
-        frame, thread = sys._getframe(1), self.recorder.thread
-        strand = self.recorder.strand
+    def _wait(self, frame: FrameType, predicate: Any = False) -> tuple[int, int]:
+        """Wait at a barrier; return how many threads brought a true predicate, and how many arrived."""
+        thread, strand = self.recorder.thread, self.recorder.strand
         if thread.frame is None:
             self.recorder.see(frame)
-        thread.barrier = self.recorder.site(frame)
+        thread.barrier, thread.predicate = self.recorder.site(frame), bool(predicate)
         strand.pause()
         thread.barrier = None
         thread.region += 1
+        return thread.gathered
+
+    def syncthreads(self) -> None:
+        """Wait for the other threads of the block."""
+        self._wait(sys._getframe(1))
+
+    def syncthreads_count(self, predicate: Any) -> int:
+        """Wait for the block; return how many of its threads have a true predicate (int32)."""
+        return _int32(self._wait(sys._getframe(1), predicate)[0])
+
+    def syncthreads_and(self, predicate: Any) -> int:
+        """Wait for the block; return 1 if all of its threads have a true predicate (int32)."""
+        holding, arrived = self._wait(sys._getframe(1), predicate)
+        return _int32(holding == arrived)
+
+    def syncthreads_or(self, predicate: Any) -> int:
+        """Wait for the block; return 1 if one of its threads has a true predicate (int32)."""
+        return _int32(self._wait(sys._getframe(1), predicate)[0] > 0)
 
     def threadfence(self) -> None:
         """Do nothing: memory is in order here."""
 
     threadfence_block = threadfence_system = threadfence
 
-    def syncwarp(self, mask: int = 0xFFFFFFFF) -> None:
-        """Do nothing: threads run one after another."""
+    def nanosleep(self, ns: Any) -> None:
+        """Do nothing: there is no time here."""
+
+    def cbrt(self, a: Any) -> Any:
+        """Return the cube root, in float32 of a float32."""
+        dtype = np.float32 if isinstance(a, np.float32) else np.float64
+        return floats.library("cbrt", np.atleast_1d(np.asarray(a, dtype)))[0]
 
     def fma(self, a: Any, b: Any, c: Any) -> Any:
         """Return a * b + c rounded once."""
@@ -266,9 +294,9 @@ class Cuda:
         )
         return floats.fma(*(np.atleast_1d(np.asarray(v, dtype)) for v in (a, b, c)))[0]
 
-    def selp(self, condition: Any, a: Any, b: Any) -> Any:
-        """Return a where the condition holds, else b."""
-        return a if condition else b
+    def selp(self, test: Any, a: Any, b: Any) -> Any:
+        """Return a where the test holds, else b."""
+        return a if test else b
 
 
 def _is_float(value: Any) -> bool:
@@ -319,14 +347,15 @@ def counted_range(recorder: Recorder) -> Callable[..., Iterator[int]]:
     """Return a `range` that tells the recorder which iteration a thread is in."""
 
     def loop(*limits: Any) -> Iterator[int]:
-        loops = recorder.thread.loops
+        loops, places = recorder.thread.loops, recorder.thread.loop_lines
         depth = len(loops)
         loops.append(-1)
+        places.append(recorder.lines(sys._getframe(1)))
         try:
             for value in builtins.range(*(int(n) for n in limits)):
                 loops[depth] += 1
                 yield value
         finally:
-            del loops[depth:]
+            del loops[depth:], places[depth:]
 
     return loop

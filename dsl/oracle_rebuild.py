@@ -72,6 +72,9 @@ class Rebuilder:
             return self.math if value is math else self.cuda if is_cuda else value
         if isinstance(value, DeviceName):
             return _device_name(self.cuda, value.path)
+        name = _numba_name(self.cuda, value)
+        if name is not None:
+            return _device_name(self.cuda, name)
         inner = getattr(value, "py_func", value)
         if isinstance(inner, FunctionType):
             return self.function(inner)
@@ -83,6 +86,14 @@ class Rebuilder:
         if element is not None and not isinstance(value, np.dtype):
             return Cast(element)
         return _math_function(self.math, value)
+
+
+def _numba_name(cuda: Cuda, value: Any) -> str | None:
+    """Return the device name of a thing that was imported from numba.cuda by itself, None for others."""
+    owner = getattr(getattr(value, "py_func", value), "__module__", None)
+    name = getattr(value, "__name__", None)
+    known = isinstance(owner, str) and owner.startswith(("numba.cuda", "numba_cuda"))
+    return name if known and isinstance(name, str) and hasattr(type(cuda), name) else None
 
 
 def _math_function(stand_in: Math, value: Any) -> Any:

@@ -1,8 +1,9 @@
 """The threads of one block as Python threads of which exactly one runs at a time, handed over at barriers.
 
-What it models: thread 0 runs to its barrier or its end, then thread 1, and so on; the same order every
-time, so a debugger can step through a kernel. What it leaves out: warps (dsl/oracle.py groups accesses into
-them afterwards) and speed. Checked by no ncu metric.
+What it models: thread 0 runs to its barrier, its warp operation or its end, then thread 1, and so on; the
+same order every time, so a debugger can step through a kernel. What it leaves out: warps (dsl/oracle.py
+groups accesses into them afterwards, dsl/oracle_warp.py lets lanes meet) and speed. Checked by no ncu
+metric.
 """
 
 from __future__ import annotations
@@ -20,9 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dsl.messages import Dim3, barrier_divergence
-
-LANES = 32
+from dsl.messages import LANES, Dim3, barrier_divergence
 
 
 class Cancelled(BaseException):
@@ -38,6 +37,25 @@ class Site(NamedTuple):
 
 
 @dataclass
+class Meeting:
+    """Hold what a thread brings to a warp operation: where it waits, for which lanes, and with what.
+
+    path: equal for lanes that meet. order: sorts by the place in the source. mask: None for activemask.
+    finish: maps the value of each lane to the result of each. source: the lane that a shuffle reads.
+    """
+
+    operation: str
+    site: Site
+    path: tuple[int, ...]
+    order: tuple[int, ...]
+    mask: int | None
+    finish: Callable[[dict[int, Any]], dict[int, Any]]
+    value: Any
+    source: int | None = None
+    result: Any = None
+
+
+@dataclass
 class Thread:
     """Hold one CUDA thread: where it is, what it has accessed, and how far it has come."""
 
@@ -50,6 +68,8 @@ class Thread:
     """Barriers passed."""
     loops: list[int] = field(default_factory=list)
     """Iteration number of each `for` loop it is in, outermost first."""
+    loop_lines: list[tuple[int, ...]] = field(default_factory=list)
+    """Where each of those loops stands: the lines of the calls down to it, and its own."""
     occurrences: dict[Hashable, int] = field(default_factory=dict)
     local_arrays: dict[int, Any] = field(default_factory=dict)
     local_bytes: int = 0
@@ -57,12 +77,23 @@ class Thread:
     """The kernel's own frame, once seen; it stays readable after the end."""
     barrier: Site | None = None
     """The barrier it waits at."""
+    predicate: bool = False
+    """What it brings to that barrier."""
+    gathered: tuple[int, int] = (0, 0)
+    """What the barrier gathered: threads whose predicate held, and threads that arrived."""
+    meeting: Meeting | None = None
+    """The warp operation it waits at."""
     steps: int = 0
 
     @property
     def warp(self) -> int:
         """Return the number of its warp in the block."""
         return self.linear // LANES
+
+    def order(self) -> tuple[int, ...]:
+        """Return numbers that sort threads by the `for` loops they are in: place and iteration of each."""
+        pairs = zip(self.loop_lines, self.loops, strict=True)
+        return tuple(n for lines, iteration in pairs for n in (*lines, iteration))
 
 
 class Strand:
@@ -92,7 +123,7 @@ class Strand:
             self._back.release()
 
     def resume(self) -> None:
-        """Let it run to its next barrier or its end; raise what it raised."""
+        """Let it run to its next barrier or warp operation or its end; raise what it raised."""
         if self._runner.ident is None:
             self._runner.start()
         self._go.release()
@@ -101,7 +132,7 @@ class Strand:
             raise self.error
 
     def pause(self) -> None:
-        """Wait, called from the inside at a barrier, until the next `resume`."""
+        """Wait, called from the inside at a barrier or a warp operation, until the next `resume`."""
         self._back.release()
         self._go.acquire()
         if self._cancelled:

@@ -359,7 +359,7 @@ def test_dynamic_shared_arrays_are_one_piece_of_memory() -> None:
 
 def atomics(out, old):
     old[0] = cuda.atomic.add(out, 0, 5)
-    cuda.atomic.max(out, 1, float32(7))
+    cuda.atomic.nanmax(out, 1, float32(7))
     cuda.atomic.min(out, 2, float32(-7))
 
 
