@@ -93,7 +93,7 @@ def lane_accesses(launch: Launch) -> int:
 
 def bench_ratios() -> list[bool]:
     """Compare simulation, counting alone and numpy; return whether each target was met."""
-    device = Device(get_arch("h200"))
+    device = Device(get_arch("h200"), threads=1)
     whole, counted = flash(4096, False, device), flash(4096, True, device)
     numpy_s, whole_s, counted_s = interleaved(numpy_tiles(4096), whole, counted)
     small_s, large_s = interleaved(whole, flash(8192, False, device))
@@ -118,7 +118,7 @@ from dsl.launch import Device, launch
 from gpusim.arch import get_arch
 from kernels_sim import find
 from kernels_sim.problem import Data
-device = Device(get_arch("h200"))
+device = Device(get_arch("h200"), threads=1)
 def run(name, **options):
     spec = find(name)
     step = spec.build(spec.options(**options), Data(0)).steps[0]

@@ -13,8 +13,9 @@ import hashlib
 import inspect
 import os
 import tempfile
+import threading
 from collections import defaultdict
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -29,31 +30,30 @@ from dsl import llvm as machine
 from dsl.analysis import counting_slice, estimate_registers, register_arrays_of
 from dsl.codegen import CodeOptions, WarpCode
 from dsl.codegen_values import parameter_words
+from dsl.host_thread import HostThread
 from dsl.intervals import Intervals, Limits
-from dsl.layout import LANES_ALL, Ctx, Error, Frame
 from dsl.machine import machine_counts
-from dsl.shapes import LANES, Shapes
+from dsl.shapes import Shapes
 from dsl.ssa import Ssa, build
+from dsl.tally import Tally
 from gpusim.atomics import collide_entry
 from gpusim.coalescer import coalesce_entry
-from gpusim.counters import Arithmetic, Counters, SharedCounts, SpaceCounts
-from gpusim.errors import LaunchRefused, WarpDivergence
+from gpusim.errors import LaunchRefused, UserError
 from gpusim.memory import GlobalMemory
 from gpusim.runtime import cache_home
 from gpusim.shared import (
-    atomic_wavefronts,
     atomic_wavefronts_entry,
-    ideal_wavefronts,
-    wavefronts,
     wavefronts_entry,
 )
 from gpusim.trace import MAX_SITES
 
-TRACE_RECORDS = 1 << 30
-"""Records one wave may have; their pages (8 GiB) are committed only as far as they are written."""
-EXCHANGES = (ir.Shfl, ir.Vote, ir.Match)
 MAX_STEPS = 10_000_000
 """Passes of a warp through headers of while loops before it counts as endless; --max-steps changes it."""
+_PIECES = 4
+"""Runs of blocks a host thread gets of a wave.
+
+Causal blocks differ in length, so the shares are not fixed.
+"""
 _ENTRIES = {
     runtime_ll.COALESCE: coalesce_entry,
     runtime_ll.COLLIDE: collide_entry,
@@ -95,6 +95,11 @@ class Compiled:
             many = f"kernel {fn.name} has {len(self.sites)} memory instructions"
             raise LaunchRefused(f"{many}, the limit is {MAX_SITES}; split it")
         self.text = self.code.module()
+
+    @cached_property
+    def orders_blocks(self) -> bool:
+        """Tell whether blocks have to run one after another: they do atomics on global memory."""
+        return any(isinstance(i, ir.Atom) and i.space == "global" for _, i in self.sites)
 
     @cached_property
     def arithmetic(self) -> list[tuple[int, ir.Loc, str, int]]:
@@ -144,27 +149,12 @@ def _keep(file: Path, obj: bytes) -> None:
         pass
 
 
-class TraceBuffer:
-    """Hold the records of one wave; reused from wave to wave."""
-
-    def __init__(self, records: int = TRACE_RECORDS) -> None:
-        self._arena = GlobalMemory(8 * records)
-        self.records = self._arena.view(0, (records,), np.uint64)
-
-
-_buffer: TraceBuffer | None = None
-
-
-def trace_buffer() -> TraceBuffer:
-    """Return the process's trace buffer."""
-    global _buffer
-    if _buffer is None:
-        _buffer = TraceBuffer()
-    return _buffer
-
-
 class EngineRun:
-    """Run the blocks of one launch: `wave` gives the trace of some blocks, `counters` what was counted."""
+    """Run the blocks of one launch: `wave` gives the trace of some blocks, `counters` what was counted.
+
+    threads: host threads. A kernel with atomics on global memory gets one, so that they take place in the
+    order of blocks.
+    """
 
     def __init__(
         self,
@@ -174,217 +164,69 @@ class EngineRun:
         memory: GlobalMemory,
         shared_bytes: int,
         max_steps: int = MAX_STEPS,
+        threads: int = 1,
     ) -> None:
-        self.compiled, self.grid, self.max_steps = compiled, grid, max_steps
-        fn, code = compiled.fn, compiled.code
-        self.execs = np.zeros((len(fn.blocks), 3), np.int64)
-        self.site_counts = np.zeros((max(1, len(compiled.sites)), 3), np.int64)
-        self.wraps = np.zeros(max(1, len(code.checks)), np.int64)
-        self._scratch = _aligned(32 * 8)
-        self._frames = _aligned(code.frame_bytes * code.n_warps)
-        self._shared = _aligned(max(64, shared_bytes) + 64)
-        self._params = pack_parameters(fn, params)
-        self.ctx = np.zeros(Ctx.WORDS, np.int64)
-        pointers = {
-            Ctx.SHARED: self._shared, Ctx.PARAMS: self._params, Ctx.FRAMES: self._frames,
-            Ctx.SCRATCH: self._scratch,
-            Ctx.EXECS: self.execs, Ctx.SITES: self.site_counts, Ctx.WRAPS: self.wraps,
-        }  # fmt: skip
-        for word, array in pointers.items():
-            self.ctx[word] = array.ctypes.data
-        self.ctx[Ctx.GLOBAL] = memory.base_pointer
-        self.ctx[Ctx.NCTAID_X : Ctx.NCTAID_Z + 1] = grid
-        self.ctx[Ctx.SHARED_BYTES] = 0 if compiled.key.counts_only else shared_bytes
+        self.compiled = compiled
+        area = pack_parameters(compiled.fn, params)
+        threads = 1 if compiled.orders_blocks else min(threads, messages.linear_count(grid))
+        self._threads = [
+            HostThread(n, compiled, grid, area, memory, shared_bytes, max_steps) for n in range(threads)
+        ]
 
     def wave(self, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Run blocks first .. first + count - 1.
 
         Return (records, offsets): block k has records[offsets[k]:offsets[k + 1]]. The records are a view that
-        the next call overwrites. Raises OutOfBounds, BarrierDivergence, EndlessLoop, and LaunchRefused where
-        the trace is full.
+        the next call overwrites. Raises what HostThread.run raises, for the lowest block in error.
         """
-        records = trace_buffer().records
-        ends = np.zeros(count, np.int64)
-        start = records.ctypes.data
-        self.ctx[Ctx.TRACE] = start
-        self.ctx[Ctx.TRACE_END] = start + records.nbytes
-        self.ctx[Ctx.ENDS] = ends.ctypes.data
-        self.ctx[Ctx.STEPS] = self.max_steps
-        self.ctx[Ctx.ERROR : Ctx.ERROR_EXTENT + 1] = 0
-        if self.compiled.run_blocks(self.ctx.ctypes.data, first, count) != 0:
-            raise self._error()
-        offsets = np.concatenate([[0], (ends - start) // 8])
-        return records[: offsets[-1]], offsets
+        for thread in self._threads:
+            thread.used_records = 0
+        if len(self._threads) == 1:
+            return self._threads[0].run(first, count)
+        bounds = np.linspace(0, count, min(count, _PIECES * len(self._threads)) + 1).astype(np.int64)
+        pieces = [(first + int(a), int(b - a)) for a, b in zip(bounds, bounds[1:], strict=False)]
+        assert self.compiled.run_blocks, "compiled here, before the threads would each do so"
+        found = self._run_pieces(pieces)
+        starts = np.cumsum([0, *(len(records) for records, _ in found)])
+        offsets = [o[:-1] + start for (_, o), start in zip(found, starts, strict=False)]
+        return np.concatenate([r for r, _ in found]), np.concatenate([*offsets, starts[-1:]])
 
-    def _error(self) -> Exception:
-        fn, ctx = self.compiled.fn, self.ctx
-        x, y, z = (int(v) for v in ctx[Ctx.CTAID_X : Ctx.CTAID_Z + 1])
-        site = int(ctx[Ctx.ERROR_SITE])
-        match Error(int(ctx[Ctx.ERROR])):
-            case Error.OUT_OF_BOUNDS:
-                return self._out_of_bounds((x, y, z), site)
-            case Error.BARRIER | Error.BARRIER_MIXED as kind:
-                return self._barrier((x, y, z), site, kind)
-            case Error.WARP_MASK | Error.WARP_SOURCE as kind:
-                return self._warp_apart((x, y, z), site, kind)
-            case Error.STEPS:
-                loc = self._end_of(site)
-                who = f"warp {int(ctx[Ctx.WARP])}"
-                return messages.endless_loop(fn.name, (x, y, z), who, self.max_steps, loc.file, loc.line)
-        limit = len(trace_buffer().records)
-        return LaunchRefused(
-            f"kernel {fn.name}: one wave of blocks makes more than {limit} trace records; "
-            "launch a smaller grid"
+    def _run_pieces(self, pieces: list[tuple[int, int]]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Run runs of blocks on all host threads, each taking the next when it is free.
+
+        In order of blocks.
+        """
+        waiting = iter(enumerate(pieces))
+        taking = threading.Lock()
+        found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        errors: dict[int, Exception] = {}
+
+        def work(thread: HostThread) -> None:
+            while not errors:
+                with taking:
+                    number, piece = next(waiting, (-1, (0, 0)))
+                if number < 0:
+                    return
+                try:
+                    found[number] = thread.run(*piece)
+                except UserError as error:
+                    errors[number] = error
+
+        with ThreadPoolExecutor(len(self._threads)) as pool:
+            for done in [pool.submit(work, thread) for thread in self._threads]:
+                done.result()
+        if errors:
+            raise errors[min(errors)]
+        return [found[n] for n in range(len(pieces))]
+
+    def tally(self) -> Tally:
+        """Return what all host threads have counted so far."""
+        return Tally(
+            self.compiled,
+            np.sum([t.execs for t in self._threads], axis=0),
+            np.sum([t.site_counts for t in self._threads], axis=0),
+            np.sum([t.wraps for t in self._threads], axis=0),
         )
-
-    def _end_of(self, b: int) -> ir.Loc:
-        """Return the source line of a block's terminator."""
-        terminator = self.compiled.ssa.fn.blocks[b].terminator
-        assert terminator is not None, "ir.verify refuses a block without a terminator"
-        return terminator.loc
-
-    def _out_of_bounds(self, block: messages.Dim3, site: int) -> Exception:
-        fn, ctx, key = self.compiled.fn, self.ctx, self.compiled.key
-        chk = self.compiled.code.checks[site]
-        mask = int(ctx[Ctx.ERROR_MASK])
-        lane = (mask & -mask).bit_length() - 1
-        thread = messages.unlinear(int(ctx[Ctx.WARP]) * LANES + lane, key.block)
-        index, extent = int(ctx[Ctx.ERROR_INDEX + lane]), int(ctx[Ctx.ERROR_EXTENT])
-        place = chk.loc.file, chk.loc.line
-        return messages.out_of_bounds(
-            fn.name, chk.array, chk.dim, index, extent, block, thread, *place, key.strict_index
-        )
-
-    def _warp_apart(self, block: messages.Dim3, site: int, kind: Error) -> Exception:
-        """Say which lane of a warp operation is not where its mask, or another lane, wants it."""
-        instr = self.compiled.code.warp_ops[site]
-        active = int(self.ctx[Ctx.ERROR_MASK])
-        lanes = {k: int(self.ctx[Ctx.ERROR_INDEX + k]) for k in range(LANES) if active >> k & 1}
-        check = messages.check_warp_masks if kind is Error.WARP_MASK else messages.check_shuffle_sources
-        where = self.compiled.fn.name, messages.operation_name(instr), block, self.compiled.key.block
-        try:
-            check(*where, int(self.ctx[Ctx.WARP]), lanes, *instr.loc)
-        except WarpDivergence as error:
-            return error
-        raise AssertionError(f"{instr} stopped a launch whose lanes agree")
-
-    def _barrier(self, block: messages.Dim3, site: int, kind: Error) -> Exception:
-        """Name the barrier, with the threads that wait there and those elsewhere that have not returned."""
-        fn, ctx, n_warps = self.compiled.fn, self.ctx, self.compiled.code.n_warps
-        frames = self._frames.view(np.int64).reshape(n_warps, -1)
-        resumes = [int(f[Frame.RESUME]) for f in frames]
-        live = [int(f[Frame.LIVE]).bit_count() for f in frames]
-        waiting = [(r, n) for r, n in zip(resumes, live, strict=True) if r > 0]
-        here = site + 1 if kind is Error.BARRIER else waiting[0][0]
-        # A warp that is split at the barrier has counted its own threads in these two words.
-        arrived = int(ctx[Ctx.ERROR_EXTENT]) + sum(n for r, n in waiting if r == here)
-        missing = int(ctx[Ctx.ERROR_MASK]) + sum(n for r, n in waiting if r != here)
-        loc = self._end_of(here - 1)
-        return messages.barrier_divergence(fn.name, block, arrived, missing, loc.file, loc.line)
-
-    @property
-    def block_execs(self) -> np.ndarray:
-        """Return int64 (blocks of the IR, 2): warps and lanes that ran each basic block."""
-        warps = self.execs[:, 0] + self.execs[:, 1]
-        return np.stack([warps, LANES * self.execs[:, 0] + self.execs[:, 2]], axis=1)
-
-    def counters(self) -> Counters:
-        """Return everything counted so far, but for `hierarchy`."""
-        total = Counters.zero()
-        self._count_into(lambda loc: total)
-        return total
-
-    def by_line(self) -> dict[ir.Loc, Counters]:
-        """Return the same counters apart by source line; they add up to `counters()`, field by field."""
-        lines: dict[ir.Loc, Counters] = {}
-        self._count_into(lambda loc: lines.setdefault(loc, Counters.zero()))
-        return lines
-
-    def _count_into(self, at: Callable[[ir.Loc], Counters]) -> None:
-        """Add every count to the counters that `at` gives for the line it belongs to."""
-        execs = self.block_execs
-        for b, loc, name, n in self.compiled.arithmetic:
-            _add_arithmetic(at(loc).arithmetic, name, n, *execs[b].tolist())
-        for number, (b, instr) in enumerate(self.compiled.sites):
-            if instr.space != "local" or instr.array not in self.compiled.register_arrays:
-                self._add_access(at(instr.loc), number, instr, b)
-        for b, block in enumerate(self.compiled.fn.blocks):
-            warps = int(execs[b, 0])
-            for exchange in block.instrs:
-                if isinstance(exchange, EXCHANGES):
-                    at(exchange.loc).warp_operations += warps
-            if isinstance(block.terminator, ir.Bar):
-                at(block.terminator.loc).barriers += warps
-        for n, chk in zip(self.wraps.tolist(), self.compiled.code.checks, strict=False):
-            if n:
-                at(chk.loc).wrapped_indices += n
-
-    def _add_access(self, counters: Counters, number: int, instr: ir.Access, b: int) -> None:
-        warps, lanes = (int(v) for v in self.block_execs[b])
-        counts = getattr(counters, _counted_in(instr))
-        counts.lanes += lanes
-        counts.bytes += lanes * ir.BYTES[instr.type]
-        counts.requests += warps
-        self._add_traffic(counts, number, instr, int(self.execs[b, 0]))
-
-    def _add_traffic(self, counts: SpaceCounts | SharedCounts, n: int, instr: ir.Access, full: int) -> None:
-        """Add what the requests of memory instruction n moved; `full` of them ran in the full form."""
-        sectors, taken, ideal = (int(v) for v in self.site_counts[n])
-        if isinstance(counts, SpaceCounts):
-            counts.sectors += sectors
-            return
-        known, known_ideal = self._static_wavefronts(instr)
-        counts.wavefronts += taken + known * full
-        counts.ideal_wavefronts += ideal + known_ideal * full
-
-    def _static_wavefronts(self, instr: ir.Access) -> tuple[int, int]:
-        """Return (wavefronts, ideal wavefronts) of a full warp; zeros where they were found at run time."""
-        pattern = self.compiled.shapes.of(instr.addr).pattern
-        if pattern is None:
-            return 0, 0
-        addresses, size = np.array(pattern, np.int64), ir.BYTES[instr.type]
-        addresses -= addresses.min()
-        if isinstance(instr, ir.Atom):
-            taken = atomic_wavefronts(addresses, LANES_ALL, size)
-        else:
-            taken = wavefronts(addresses, LANES_ALL, size, isinstance(instr, ir.Ld))
-        return int(taken), int(min(taken, ideal_wavefronts(LANES_ALL, size)))
-
-    def notes(self) -> tuple[str, ...]:
-        """Return a sentence for each index check that wrapped a negative index."""
-        return tuple(
-            f"{n} negative indices of {c.array!r} were wrapped once at {c.loc.file}:{c.loc.line} "
-            "(numba.cuda does the same; --strict-index refuses)"
-            for n, c in zip(self.wraps.tolist(), self.compiled.code.checks, strict=False)
-            if n
-        )
-
-
-def _counted_in(instr: ir.Access) -> str:
-    """Return the field of Counters that counts an instruction; shared memory has one for RED and ATOM."""
-    match instr:
-        case ir.Ld():
-            kind = "load"
-        case ir.St():
-            kind = "store"
-        case ir.Atom(space=space, dst=dst):
-            kind = "red" if dst is None and space != "shared" else "atom"
-    return f"{instr.space}_{kind}"
-
-
-def _add_arithmetic(total: Arithmetic, name: str, n: int, warps: int, lanes: int) -> None:
-    """Add n instructions of a class for each lane that ran them; those of the XU pipe, for each warp."""
-    if name == "xu":
-        total.xu_warps += n * warps
-    else:
-        setattr(total, name, getattr(total, name) + n * lanes)
-
-
-def _aligned(nbytes: int) -> np.ndarray:
-    """Return zeroed bytes at a 64-byte boundary."""
-    raw = np.zeros(nbytes + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    return raw[start : start + nbytes]
 
 
 def pack_parameters(fn: ir.Function, params: dict[str, int | float]) -> np.ndarray:

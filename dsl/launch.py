@@ -11,6 +11,7 @@ time). "auto" is the compiled one.
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -52,12 +53,20 @@ class Device:
 
     arch: the GPU. l2: "cold" empties the caches before each launch, as ncu does; "warm" keeps L2 as the
     previous launch left it. quantum_records: how many trace records a block replays in one turn (modelled).
+    threads: host threads of the compiled engine, None for one a core; counts do not depend on it.
     """
 
-    def __init__(self, arch: Arch, l2: str = "cold", quantum_records: int = QUANTUM_RECORDS) -> None:
+    def __init__(
+        self,
+        arch: Arch,
+        l2: str = "cold",
+        quantum_records: int = QUANTUM_RECORDS,
+        threads: int | None = None,
+    ) -> None:
         if l2 not in ("cold", "warm"):
             raise BadOption(f"l2 is {l2!r}; it must be 'cold' or 'warm'")
         self.arch, self.l2, self.quantum_records = arch, l2, quantum_records
+        self.threads = threads or host_cores()
         self.memory = GlobalMemory()
 
     @cached_property
@@ -66,6 +75,11 @@ class Device:
         from gpusim.hierarchy import MemorySystem
 
         return MemorySystem(self.arch, self.l2)
+
+
+def host_cores() -> int:
+    """Return the cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class DeviceArray:
@@ -452,11 +466,14 @@ class _Run:
 
         shared_bytes = self.fn.static_shared_bytes + self.shared_bytes
         params, memory = self.placed.params, self.device.memory
-        run = EngineRun(self.compiled, self.grid, params, memory, shared_bytes, self.max_steps)
+        run = EngineRun(
+            self.compiled, self.grid, params, memory, shared_bytes, self.max_steps, self.device.threads
+        )
         hierarchy = self._replayed(run.wave, progress)
-        counters = _with_hierarchy(run.counters(), hierarchy)
-        lines = {(loc.file, loc.line): c for loc, c in run.by_line().items()}
-        return _Counted(counters, run.notes(), lines)
+        tally = run.tally()
+        counters = _with_hierarchy(tally.counters(), hierarchy)
+        lines = {(loc.file, loc.line): c for loc, c in tally.by_line().items()}
+        return _Counted(counters, tally.notes(), lines)
 
     def run_ir(self, progress: Progress | None) -> _Counted:
         """Run the numpy interpreter (dsl/interpreter.py)."""

@@ -23,6 +23,8 @@ FIRST_ADDRESS = 1 << 20
 CAPACITY_BYTES = 1 << 37
 """128 GiB of address space; pages are committed when first touched, so untouched arrays cost nothing."""
 
+LEAST_BYTES = 1 << 28
+"""256 MiB: with less address space nothing worth simulating fits."""
 LOCAL_BASE = CAPACITY_BYTES
 """Where the addresses of threads' local memory begin: above every global address."""
 
@@ -59,12 +61,24 @@ class VirtualArray:
         return tuple(reversed(steps))
 
 
+def _reserve(nbytes: int) -> mmap.mmap:
+    """Return lazily committed pages; half as many as long as the host refuses (a limit on address space)."""
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
+    while True:
+        try:
+            return mmap.mmap(-1, nbytes, flags=flags)
+        except OSError as error:
+            nbytes //= 2
+            if nbytes < LEAST_BYTES:
+                message = f"the host gives less than {LEAST_BYTES} bytes of address space; raise its limit (ulimit -v)"
+                raise LaunchRefused(message) from error
+
+
 class GlobalMemory:
     """Hold the device's memory: an arena of lazily committed pages, addressed from FIRST_ADDRESS."""
 
     def __init__(self, capacity_bytes: int = CAPACITY_BYTES) -> None:
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
-        self._arena = mmap.mmap(-1, capacity_bytes, flags=flags)
+        self._arena = _reserve(capacity_bytes)
         self._bytes = np.frombuffer(self._arena, np.uint8)
         self._next = FIRST_ADDRESS
 

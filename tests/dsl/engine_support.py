@@ -58,7 +58,8 @@ def both(
     run = EngineRun(compiled, grid, params, memory, all_shared, MAX_STEPS)
     records, offsets = run.wave(0, blocks)
     traces = [records[offsets[b] : offsets[b + 1]].copy() for b in range(blocks)]
-    engine = Outcome(traces, run.counters(), run.block_execs, _bytes(memory))
+    tally = run.tally()
+    engine = Outcome(traces, tally.counters(), tally.block_execs, _bytes(memory))
 
     memory = GlobalMemory(MEMORY_BYTES)
     params = {**place_arguments(fn, args, memory).params, **extents}

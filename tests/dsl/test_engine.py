@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -409,8 +411,8 @@ def test_counts_by_line_add_up_to_the_kernels_and_stand_where_they_belong():
     compiled = Compiled(fn, Key((64, 1, 1), False, False, placed.nonnegative))
     engine = EngineRun(compiled, (1, 1, 1), placed.params, memory, fn.static_shared_bytes)
     engine.wave(0, 1)
-    lines = engine.by_line()
-    assert sum(lines.values(), start=Counters.zero()) == engine.counters()
+    lines = engine.tally().by_line()
+    assert sum(lines.values(), start=Counters.zero()) == engine.tally().counters()
     first = three_lines.py_func.__code__.co_firstlineno
     by_number = {loc.line - first: counters for loc, counters in lines.items()}
     # Two warps; a[t * 8] is a sector a lane, a[t] four a warp.
@@ -421,3 +423,52 @@ def test_counts_by_line_add_up_to_the_kernels_and_stand_where_they_belong():
     # Stride 2 words: two words a bank.
     assert by_number[6].shared_load.wavefronts == 4
     assert by_number[6].global_store.sectors == 8
+
+
+@pytest.mark.parametrize("threads", [2, 3, 8])
+def test_counts_trace_and_results_do_not_depend_on_the_number_of_host_threads(threads):
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(10_000).astype("f4") for _ in range(2))
+    fn = add.function(tuple(arg_type(x) for x in (a, b, a)))
+    outcomes = []
+    for n in (1, threads):
+        memory = GlobalMemory(1 << 26)
+        placed = place_arguments(fn, (a, b, np.zeros_like(a)), memory)
+        compiled = Compiled(fn, Key((64, 1, 1), False, False, placed.nonnegative))
+        engine = EngineRun(compiled, (157, 1, 1), placed.params, memory, 0, threads=n)
+        trace = [part.copy() for part in engine.wave(0, 157)]
+        c = memory.view(placed.params["c.base"], a.shape, a.dtype)
+        assert (c == a + b).all()
+        outcomes.append((trace, engine.tally().counters()))
+    for one, other in zip(outcomes[0][0], outcomes[1][0], strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert outcomes[0][1] == outcomes[1][1]
+
+
+def test_the_lowest_block_in_error_is_named_whatever_thread_finds_it_first():
+    o = np.zeros(64 * 100 - 1, "f4")
+    device = Device(get_arch("h200"), threads=4)
+    for _ in range(5):
+        with pytest.raises(OutOfBounds, match=r"block \(99, 0, 0\), thread \(62, 0, 0\)"):
+            launch(past_the_end, 100, 64, (o,), device)
+
+
+@cuda.jit
+def in_order(o, x):
+    i = cuda.grid(1)
+    x[i] = cuda.atomic.add(o, 0, 1)
+
+
+def test_atomics_on_global_memory_take_place_in_the_order_of_blocks():
+    o, x = np.zeros(1, "i4"), np.zeros(64 * 40, "i4")
+    launch(in_order, 40, 64, (o, x), Device(get_arch("h200"), threads=4))
+    assert (x == np.arange(64 * 40)).all()
+
+
+def test_counts_do_not_depend_on_the_clocks_of_the_gpu():
+    a = np.ones(1000, "f4")
+    slow = dataclasses.replace(get_arch("h200"), sm_clock_hz=1, memory_clock_hz=1, dram_bytes_per_second=1)
+    counters = [
+        launch(add, 4, 256, (a, a, a.copy()), Device(arch)).counters for arch in (get_arch("h200"), slow)
+    ]
+    assert counters[0] == counters[1]

@@ -1,0 +1,173 @@
+"""One host thread's share of the compiled engine: what machine code works in, and what its errors mean.
+
+What it models: nothing of a GPU. Each host thread runs whole blocks with a context, frames, shared memory and
+a trace of its own; counts are sums, so they do not depend on how many threads there are. Checked by no
+metric.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dsl import messages
+from dsl.layout import Ctx, Error, Frame
+from dsl.shapes import LANES
+from gpusim.errors import LaunchRefused, WarpDivergence
+from gpusim.memory import GlobalMemory
+
+if TYPE_CHECKING:
+    from dsl import ir
+    from dsl.engine import Compiled
+
+TRACE_RECORDS = 1 << 30
+"""Records one wave may have; their pages (8 GiB) are committed only as far as they are written."""
+
+
+class TraceBuffer:
+    """Hold the records of one host thread; reused from wave to wave."""
+
+    def __init__(self, records: int = TRACE_RECORDS) -> None:
+        self._arena = GlobalMemory(8 * records)
+        self.records = self._arena.view(0, (records,), np.uint64)
+
+
+_buffers: list[TraceBuffer] = []
+
+
+def trace_buffer(number: int) -> TraceBuffer:
+    """Return the trace buffer of a host thread; the process keeps it for later launches."""
+    while len(_buffers) <= number:
+        _buffers.append(TraceBuffer())
+    return _buffers[number]
+
+
+class HostThread:
+    """Run blocks on one host thread: `run` gives their trace; execs, site_counts and wraps count along.
+
+    number: of the thread, from 0. params: the parameter area. shared_bytes: static and dynamic.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        compiled: Compiled,
+        grid: messages.Dim3,
+        params: np.ndarray,
+        memory: GlobalMemory,
+        shared_bytes: int,
+        max_steps: int,
+    ) -> None:
+        self.compiled, self.max_steps, self.buffer = compiled, max_steps, trace_buffer(number)
+        fn, code = compiled.fn, compiled.code
+        self.used_records = 0
+        self.execs = np.zeros((len(fn.blocks), 3), np.int64)
+        self.site_counts = np.zeros((max(1, len(compiled.sites)), 3), np.int64)
+        self.wraps = np.zeros(max(1, len(code.checks)), np.int64)
+        self.frames = _aligned(code.frame_bytes * code.n_warps)
+        self._scratch, self._shared, self._params = _aligned(32 * 8), _aligned(shared_bytes + 64), params
+        self.ctx = np.zeros(Ctx.WORDS, np.int64)
+        pointers = {
+            Ctx.SHARED: self._shared, Ctx.PARAMS: params, Ctx.FRAMES: self.frames, Ctx.SCRATCH: self._scratch,
+            Ctx.EXECS: self.execs, Ctx.SITES: self.site_counts, Ctx.WRAPS: self.wraps,
+        }  # fmt: skip
+        for word, array in pointers.items():
+            self.ctx[word] = array.ctypes.data
+        self.ctx[Ctx.GLOBAL] = memory.base_pointer
+        self.ctx[Ctx.NCTAID_X : Ctx.NCTAID_Z + 1] = grid
+        self.ctx[Ctx.SHARED_BYTES] = 0 if compiled.key.counts_only else shared_bytes
+
+    def run(self, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Run blocks first .. first + count - 1; return (records, offsets) as EngineRun.wave does.
+
+        The records lie behind those of the runs before, until used_records is set back to 0. Raises
+        OutOfBounds, BarrierDivergence, WarpDivergence, EndlessLoop, and LaunchRefused where the trace is
+        full.
+        """
+        records = self.buffer.records
+        ends = np.zeros(count, np.int64)
+        start = records.ctypes.data + 8 * self.used_records
+        self.ctx[Ctx.TRACE] = start
+        self.ctx[Ctx.TRACE_END] = records.ctypes.data + records.nbytes
+        self.ctx[Ctx.ENDS] = ends.ctypes.data
+        self.ctx[Ctx.STEPS] = self.max_steps
+        self.ctx[Ctx.ERROR : Ctx.ERROR_EXTENT + 1] = 0
+        if self.compiled.run_blocks(self.ctx.ctypes.data, first, count) != 0:
+            raise self._error()
+        offsets = np.concatenate([[0], (ends - start) // 8])
+        begin, self.used_records = self.used_records, self.used_records + int(offsets[-1])
+        return records[begin : self.used_records], offsets
+
+    def _error(self) -> Exception:
+        fn, ctx = self.compiled.fn, self.ctx
+        x, y, z = (int(v) for v in ctx[Ctx.CTAID_X : Ctx.CTAID_Z + 1])
+        site = int(ctx[Ctx.ERROR_SITE])
+        match Error(int(ctx[Ctx.ERROR])):
+            case Error.OUT_OF_BOUNDS:
+                return self._out_of_bounds((x, y, z), site)
+            case Error.BARRIER | Error.BARRIER_MIXED as kind:
+                return self._barrier((x, y, z), site, kind)
+            case Error.WARP_MASK | Error.WARP_SOURCE as kind:
+                return self._warp_apart((x, y, z), site, kind)
+            case Error.STEPS:
+                loc = self._end_of(site)
+                who = f"warp {int(ctx[Ctx.WARP])}"
+                return messages.endless_loop(fn.name, (x, y, z), who, self.max_steps, loc.file, loc.line)
+        limit = len(self.buffer.records)
+        return LaunchRefused(
+            f"kernel {fn.name}: one wave of blocks makes more than {limit} trace records; "
+            "launch a smaller grid"
+        )
+
+    def _end_of(self, b: int) -> ir.Loc:
+        """Return the source line of a block's terminator."""
+        terminator = self.compiled.ssa.fn.blocks[b].terminator
+        assert terminator is not None, "ir.verify refuses a block without a terminator"
+        return terminator.loc
+
+    def _out_of_bounds(self, block: messages.Dim3, site: int) -> Exception:
+        fn, ctx, key = self.compiled.fn, self.ctx, self.compiled.key
+        chk = self.compiled.code.checks[site]
+        mask = int(ctx[Ctx.ERROR_MASK])
+        lane = (mask & -mask).bit_length() - 1
+        thread = messages.unlinear(int(ctx[Ctx.WARP]) * LANES + lane, key.block)
+        index, extent = int(ctx[Ctx.ERROR_INDEX + lane]), int(ctx[Ctx.ERROR_EXTENT])
+        place = chk.loc.file, chk.loc.line
+        return messages.out_of_bounds(
+            fn.name, chk.array, chk.dim, index, extent, block, thread, *place, key.strict_index
+        )
+
+    def _warp_apart(self, block: messages.Dim3, site: int, kind: Error) -> Exception:
+        """Say which lane of a warp operation is not where its mask, or another lane, wants it."""
+        instr = self.compiled.code.warp_ops[site]
+        active = int(self.ctx[Ctx.ERROR_MASK])
+        lanes = {k: int(self.ctx[Ctx.ERROR_INDEX + k]) for k in range(LANES) if active >> k & 1}
+        check = messages.check_warp_masks if kind is Error.WARP_MASK else messages.check_shuffle_sources
+        where = self.compiled.fn.name, messages.operation_name(instr), block, self.compiled.key.block
+        try:
+            check(*where, int(self.ctx[Ctx.WARP]), lanes, *instr.loc)
+        except WarpDivergence as error:
+            return error
+        raise AssertionError(f"{instr} stopped a launch whose lanes agree")
+
+    def _barrier(self, block: messages.Dim3, site: int, kind: Error) -> Exception:
+        """Name the barrier, with the threads that wait there and those elsewhere that have not returned."""
+        fn, ctx, n_warps = self.compiled.fn, self.ctx, self.compiled.code.n_warps
+        frames = self.frames.view(np.int64).reshape(n_warps, -1)
+        resumes = [int(f[Frame.RESUME]) for f in frames]
+        live = [int(f[Frame.LIVE]).bit_count() for f in frames]
+        waiting = [(r, n) for r, n in zip(resumes, live, strict=True) if r > 0]
+        here = site + 1 if kind is Error.BARRIER else waiting[0][0]
+        # A warp that is split at the barrier has counted its own threads in these two words.
+        arrived = int(ctx[Ctx.ERROR_EXTENT]) + sum(n for r, n in waiting if r == here)
+        missing = int(ctx[Ctx.ERROR_MASK]) + sum(n for r, n in waiting if r != here)
+        loc = self._end_of(here - 1)
+        return messages.barrier_divergence(fn.name, block, arrived, missing, loc.file, loc.line)
+
+
+def _aligned(nbytes: int) -> np.ndarray:
+    """Return zeroed bytes at a 64-byte boundary."""
+    raw = np.zeros(nbytes + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + nbytes]

@@ -1,0 +1,139 @@
+"""From executions to counters: what the blocks of a kernel ran, times what they hold.
+
+What it models: the counters of gpusim/counters.py but for the hierarchy. A basic block's runs and lanes are
+counted when it runs; arithmetic, requests, and wavefronts of known patterns follow from them, and what
+depends on addresses was found at run time. The same sum is made for the launch and for each source line, so
+lines add up. Judged by dsl/interpreter.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dsl import ir
+from dsl.layout import LANES_ALL
+from dsl.shapes import LANES
+from gpusim.counters import Arithmetic, Counters, SharedCounts, SpaceCounts
+from gpusim.shared import atomic_wavefronts, ideal_wavefronts, wavefronts
+
+if TYPE_CHECKING:
+    from dsl.engine import Compiled
+
+EXCHANGES = (ir.Shfl, ir.Vote, ir.Match)
+
+
+@dataclass
+class Tally:
+    """Hold what a kernel's blocks counted while they ran.
+
+    execs: int64 (blocks of the IR, 3): runs with 32 lanes, runs with fewer, lanes of those. site_counts:
+    int64 (memory instructions, 3): sectors, wavefronts and ideal ones found at run time. wraps: int64 (index
+    checks).
+    """
+
+    compiled: Compiled
+    execs: np.ndarray
+    site_counts: np.ndarray
+    wraps: np.ndarray
+
+    @cached_property
+    def block_execs(self) -> np.ndarray:
+        """Return int64 (blocks of the IR, 2): warps and lanes that ran each basic block."""
+        warps = self.execs[:, 0] + self.execs[:, 1]
+        return np.stack([warps, LANES * self.execs[:, 0] + self.execs[:, 2]], axis=1)
+
+    def counters(self) -> Counters:
+        """Return everything counted so far, but for `hierarchy`."""
+        total = Counters.zero()
+        self._count_into(lambda loc: total)
+        return total
+
+    def by_line(self) -> dict[ir.Loc, Counters]:
+        """Return the same counters apart by source line; they add up to `counters()`, field by field."""
+        lines: dict[ir.Loc, Counters] = {}
+        self._count_into(lambda loc: lines.setdefault(loc, Counters.zero()))
+        return lines
+
+    def _count_into(self, at: Callable[[ir.Loc], Counters]) -> None:
+        """Add every count to the counters that `at` gives for the line it belongs to."""
+        execs = self.block_execs
+        for b, loc, name, n in self.compiled.arithmetic:
+            _add_arithmetic(at(loc).arithmetic, name, n, *execs[b].tolist())
+        for number, (b, instr) in enumerate(self.compiled.sites):
+            if instr.space != "local" or instr.array not in self.compiled.register_arrays:
+                self._add_access(at(instr.loc), number, instr, b)
+        for b, block in enumerate(self.compiled.fn.blocks):
+            warps = int(execs[b, 0])
+            for exchange in block.instrs:
+                if isinstance(exchange, EXCHANGES):
+                    at(exchange.loc).warp_operations += warps
+            if isinstance(block.terminator, ir.Bar):
+                at(block.terminator.loc).barriers += warps
+        for n, chk in zip(self.wraps.tolist(), self.compiled.code.checks, strict=False):
+            if n:
+                at(chk.loc).wrapped_indices += n
+
+    def _add_access(self, counters: Counters, number: int, instr: ir.Access, b: int) -> None:
+        warps, lanes = (int(v) for v in self.block_execs[b])
+        counts = getattr(counters, _counted_in(instr))
+        counts.lanes += lanes
+        counts.bytes += lanes * ir.BYTES[instr.type]
+        counts.requests += warps
+        self._add_traffic(counts, number, instr, int(self.execs[b, 0]))
+
+    def _add_traffic(self, counts: SpaceCounts | SharedCounts, n: int, instr: ir.Access, full: int) -> None:
+        """Add what the requests of memory instruction n moved; `full` of them ran in the full form."""
+        sectors, taken, ideal = (int(v) for v in self.site_counts[n])
+        if isinstance(counts, SpaceCounts):
+            counts.sectors += sectors
+            return
+        known, known_ideal = self._static_wavefronts(instr)
+        counts.wavefronts += taken + known * full
+        counts.ideal_wavefronts += ideal + known_ideal * full
+
+    def _static_wavefronts(self, instr: ir.Access) -> tuple[int, int]:
+        """Return (wavefronts, ideal wavefronts) of a full warp; zeros where they were found at run time."""
+        pattern = self.compiled.shapes.of(instr.addr).pattern
+        if pattern is None:
+            return 0, 0
+        addresses, size = np.array(pattern, np.int64), ir.BYTES[instr.type]
+        addresses -= addresses.min()
+        if isinstance(instr, ir.Atom):
+            taken = atomic_wavefronts(addresses, LANES_ALL, size)
+        else:
+            taken = wavefronts(addresses, LANES_ALL, size, isinstance(instr, ir.Ld))
+        return int(taken), int(min(taken, ideal_wavefronts(LANES_ALL, size)))
+
+    def notes(self) -> tuple[str, ...]:
+        """Return a sentence for each index check that wrapped a negative index."""
+        return tuple(
+            f"{n} negative indices of {c.array!r} were wrapped once at {c.loc.file}:{c.loc.line} "
+            "(numba.cuda does the same; --strict-index refuses)"
+            for n, c in zip(self.wraps.tolist(), self.compiled.code.checks, strict=False)
+            if n
+        )
+
+
+def _counted_in(instr: ir.Access) -> str:
+    """Return the field of Counters that counts an instruction; shared memory has one for RED and ATOM."""
+    match instr:
+        case ir.Ld():
+            kind = "load"
+        case ir.St():
+            kind = "store"
+        case ir.Atom(space=space, dst=dst):
+            kind = "red" if dst is None and space != "shared" else "atom"
+    return f"{instr.space}_{kind}"
+
+
+def _add_arithmetic(total: Arithmetic, name: str, n: int, warps: int, lanes: int) -> None:
+    """Add n instructions of a class for each lane that ran them; those of the XU pipe, for each warp."""
+    if name == "xu":
+        total.xu_warps += n * warps
+    else:
+        setattr(total, name, getattr(total, name) + n * lanes)
