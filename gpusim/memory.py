@@ -70,7 +70,7 @@ def _reserve(nbytes: int) -> mmap.mmap:
         except OSError as error:
             nbytes //= 2
             if nbytes < LEAST_BYTES:
-                message = f"the host gives less than {LEAST_BYTES} bytes of address space; raise its limit (ulimit -v)"
+                message = f"the host gives less than {LEAST_BYTES} bytes of address space; raise ulimit -v"
                 raise LaunchRefused(message) from error
 
 
