@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from dsl import ir, lane_ops, messages, request_rules, warp_exchange
+from dsl import ir, lane_ops, messages, request_rules, warp_exchange, warp_memory
 from dsl.floats import Array
 from dsl.machine import block_counts
 from dsl.messages import LANES, Dim3, dim3, linear_count, unlinear
-from dsl.warp import COMPUTE, Warp, make_warps, special_registers, widen
+from dsl.warp import COMPUTE, Warp, make_warps, special_registers
 from gpusim.counters import Counters, SharedCounts, SpaceCounts
 from gpusim.memory import LOCAL_BASE, GlobalMemory
 from gpusim.trace import Kind, pack
@@ -203,45 +203,6 @@ def _storage(
     return space.reshape(-1), start[:, None] + np.arange(size)
 
 
-def _load(warp: Warp, instr: ir.Ld, storage: Array, where: Array, mask: Array) -> None:
-    raw = storage[where]
-    values = np.zeros(LANES, lane_ops.DTYPES[instr.type])
-    values[mask] = raw[:, 0] != 0 if instr.type == "pred" else raw.view(lane_ops.DTYPES[instr.type])[:, 0]
-    warp.write(instr.dst, widen(values, instr.dst.type), mask)
-
-
-def _values(warp: Warp, operand: ir.Operand, type_: str) -> Array:
-    """Return what a store or an atomic writes, in the element's type: a wider register's low bits."""
-    dtype = lane_ops.DTYPES[type_]
-    values = warp.read(operand, operand.type if isinstance(operand, ir.Reg) else type_)
-    return (
-        lane_ops.reinterpret(values, type_)
-        if values.dtype.itemsize == dtype.itemsize
-        else values.astype(dtype)
-    )
-
-
-def _store(warp: Warp, instr: ir.St, storage: Array, where: Array, mask: Array) -> None:
-    """Write lane after lane, so that the highest lane's value stays."""
-    values = _values(warp, instr.value, instr.type)[mask]
-    for place, value in zip(where, values, strict=True):
-        storage[place] = np.frombuffer(value.tobytes(), np.uint8)
-
-
-def _atomic(warp: Warp, instr: ir.Atom, storage: Array, where: Array, mask: Array) -> None:
-    """Update lane after lane, in ascending order."""
-    dtype = lane_ops.DTYPES[instr.type]
-    old = np.zeros(LANES, dtype)
-    values = _values(warp, instr.value, instr.type)
-    compare = values if instr.compare is None else _values(warp, instr.compare, instr.type)
-    for lane, place in zip(np.flatnonzero(mask), where, strict=True):
-        old[lane] = storage[place].view(dtype)[0]
-        new = lane_ops.atomic(instr.op, old[lane], values[lane], compare[lane])
-        storage[place] = np.frombuffer(dtype.type(new).tobytes(), np.uint8)
-    if instr.dst is not None:
-        warp.write(instr.dst, old, mask)
-
-
 def _access(run: _BlockRun, warp: Warp, instr: MemoryInstr, mask: Array) -> None:
     """Run one memory instruction: count it, then move the data."""
     size = ir.BYTES[instr.type]
@@ -250,11 +211,11 @@ def _access(run: _BlockRun, warp: Warp, instr: MemoryInstr, mask: Array) -> None
     storage, where = _storage(run, warp, instr, lanes, size)
     _count_access(run, warp, instr, lanes, size)
     if isinstance(instr, ir.Ld):
-        _load(warp, instr, storage, where, mask)
+        warp_memory.load(warp, instr, storage, where, mask)
     elif isinstance(instr, ir.St):
-        _store(warp, instr, storage, where, mask)
+        warp_memory.store(warp, instr, storage, where, mask)
     else:
-        _atomic(warp, instr, storage, where, mask)
+        warp_memory.atomic(warp, instr, storage, where, mask)
 
 
 def _barrier_result(run: _BlockRun, warp: Warp, instr: ir.BarResult, mask: Array) -> None:

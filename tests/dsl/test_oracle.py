@@ -11,22 +11,11 @@ from numpy import float32, int32
 
 from dsl import cuda, oracle
 from dsl.cuda import blockDim, blockIdx, shared, syncthreads, threadIdx
-from dsl.oracle import OracleRun
 from gpusim.errors import BarrierDivergence, EndlessLoop, OutOfBounds, UnsupportedFeature
-from gpusim.memory import FIRST_ADDRESS, GlobalMemory, VirtualArray
+from gpusim.memory import FIRST_ADDRESS, VirtualArray
+from tests.dsl.oracle_support import hold_against_interpreter, interpret
 
 THREADS = 64
-SPACES = (
-    "global_load",
-    "global_store",
-    "global_red",
-    "global_atom",
-    "local_load",
-    "local_store",
-    "shared_load",
-    "shared_store",
-    "shared_atom",
-)
 
 
 def vec_add(x, y, total):
@@ -492,30 +481,6 @@ def test_a_debugger_stops_in_the_thread_that_reaches_the_breakpoint(monkeypatch:
 # ----------------------------------------------------------------------------- against the interpreter
 
 
-def interpret(kernel: Callable[..., None], grid: Any, block: Any, args: tuple[Any, ...]) -> Any:
-    """Compile a kernel and run it in the interpreter; arrays are changed in place."""
-    frontend, types = pytest.importorskip("dsl.frontend"), pytest.importorskip("dsl.types")
-    from dsl import interpreter
-
-    fn = frontend.compile_function(kernel, tuple(types.arg_type(a) for a in args))
-    memory, params, views = GlobalMemory(), {}, []
-    for param, value in zip(fn.params, args, strict=True):
-        if param.ndim is None:
-            params[param.name] = value
-            continue
-        address = memory.alloc(value.nbytes)
-        view = memory.view(address, value.shape, value.dtype)
-        view[...] = value
-        views.append((value, view))
-        params[f"{param.name}.base"] = address
-        params |= {f"{param.name}.shape.{k}": n for k, n in enumerate(value.shape)}
-        params |= {f"{param.name}.stride.{k}": n for k, n in enumerate(value.strides)}
-    got = interpreter.run(fn, grid, block, params, memory)
-    for value, view in views:
-        value[...] = view
-    return got
-
-
 RNG = np.random.default_rng(5)
 X = RNG.standard_normal(300).astype(np.float32)
 CASES: dict[str, tuple[Callable[..., None], Any, Any, tuple[Any, ...]]] = {
@@ -532,13 +497,4 @@ CASES: dict[str, tuple[Callable[..., None], Any, Any, tuple[Any, ...]]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_source_and_its_warp_ir_agree_in_values_and_every_memory_counter(name: str) -> None:
-    kernel, grid, block, args = CASES[name]
-    ours, theirs = tuple(a.copy() for a in args), tuple(a.copy() for a in args)
-    by_source: OracleRun = oracle.run(kernel, grid, block, ours)
-    by_ir = interpret(kernel, grid, block, theirs)
-    for space in SPACES:
-        assert getattr(by_source.counters, space) == getattr(by_ir.counters, space), space
-    assert by_source.counters.barriers == by_ir.counters.barriers
-    for a, b in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-6)
-    assert any((a != b).any() for a, b in zip(ours, args, strict=True))
+    hold_against_interpreter(*CASES[name])
