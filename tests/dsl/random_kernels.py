@@ -2,8 +2,8 @@
 
 Each kernel takes (a float32[n], x int32[n], out float32[m], outi int32[m], n) and uses what a seed picks:
 nested branches on uniform, affine and loaded values, loops with equal and unequal trip counts, break,
-continue and early return, shared memory with barriers, private arrays with constant and computed indices,
-atomics, and integer division. Every index is in bounds by construction.
+continue and early return, shared memory with barriers, warp operations, private arrays with known and
+computed indices, atomics, and integer division. Every index is in bounds by construction.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Writer:
 
     def statement(self, depth: int, deep: int, in_loop: bool) -> None:
         """Write one statement: `depth` is its indentation, `deep` how many blocks it is inside."""
-        kinds = ["f", "f", "v", "v", "if", "p", "q", "store"]
+        kinds = ["f", "f", "v", "v", "if", "p", "q", "store", "warp"]
         if deep < 3:
             kinds += ["if", "for", "while"]
         if in_loop:
@@ -146,6 +146,24 @@ class Writer:
             f"v1 = cuda.atomic.add(outi, ({self.integer(2)}) % m, 1) % 100",
             f"c[t] = {self.integer(1)} % 77", f"s[t] = {self.real(1)}",
             f"cuda.atomic.add(c, {self.index()}, 2)",
+            f"cuda.atomic.xor(outi, ({self.integer(2)}) % m, t)",
+            f"v2 = cuda.atomic.exch(outi, ({self.integer(2)}) % m, t) % 50",
+            f"v1 = cuda.atomic.cas(outi, ({self.integer(2)}) % m, 0, t + 1) % 60",
+            f"cuda.atomic.min(c, {self.index()}, t)",
+            f"cuda.atomic.max(s, {self.index()}, {self.real(2)})",
+        ]))  # fmt: skip
+
+    def do_warp(self, depth: int, deep: int, in_loop: bool) -> None:
+        """Write an exchange among the lanes that are here, whichever they are."""
+        here, name = "cuda.activemask()", f"v{self.r.randint(0, 2)}"
+        self.line(depth, self.r.choice([
+            f"{name} = int64(cuda.popc(cuda.ballot_sync({here}, {self.condition(1)})))",
+            f"{name} = cuda.shfl_sync({here}, {self.integer(2)}, cuda.ffs({here}) - 1) % 900",
+            f"f{self.r.randint(0, 2)} = cuda.shfl_xor_sync({here}, {self.real(2)}, 0)",
+            f"{name} = int64(cuda.popc(cuda.match_any_sync({here}, {self.integer(2)} % 3)))",
+            f"{name} = 1 if cuda.any_sync({here}, {self.condition(1)}) else 2",
+            f"{name} = 3 if cuda.eq_sync({here}, {self.condition(1)}) else 4",
+            f"{name} = int64(cuda.clz({here}) + cuda.popc(cuda.lanemask_lt()))",
         ]))  # fmt: skip
 
     def do_if(self, depth: int, deep: int, in_loop: bool) -> None:
@@ -189,8 +207,15 @@ class Writer:
     def top(self) -> None:
         """Write one statement of the top level, where barriers and uniform loops around them may stand."""
         pick = self.r.random()
-        if pick < 0.25:
+        if pick < 0.2:
             self.line(1, "cuda.syncthreads()")
+        elif pick < 0.25:
+            gather = self.r.choice(["count", "and", "or"])
+            self.line(1, f"v0 = int64(cuda.syncthreads_{gather}({self.condition(1)}))")
+        elif pick < 0.3 and self.threads % 32 == 0:
+            move = self.r.choice(["shfl_up_sync", "shfl_down_sync", "shfl_xor_sync"])
+            self.line(1, f"f1 = cuda.{move}(0xffffffff, {self.real(2)}, "
+                         f"{self.r.choice(['1', '5', '16', 't % 4'])})")
         elif pick < 0.4:
             self.loops += 1
             self.line(1, f"for k{self.loops} in range({self.r.choice(['3', 'b + 1', 'n % 4'])}):")
