@@ -1,4 +1,7 @@
-"""Atomics and cache hints: the WarpIR they become, what they leave and give back, what is refused."""
+"""Atomics and cache hints: the WarpIR they become, what they leave and give back, what is refused.
+
+Values are the interpreter's and the Python oracle's (`agree`), and the compiled engine's.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from dsl import cuda, ir
 from dsl.types import ArgType
 from gpusim.errors import UnsupportedFeature
 from tests.dsl.engine_support import assert_equal, both
-from tests.dsl.frontend_support import compiled, interpret
+from tests.dsl.frontend_support import agree, compiled
 
 I32A, U32A, F32A, F64A = (ArgType(t, 1) for t in ("s32", "u32", "f32", "f64"))
 
@@ -91,14 +94,14 @@ AFTER = {
 @pytest.mark.parametrize("dtype", [np.uint32, np.uint64])
 @pytest.mark.parametrize("kernel", AFTER, ids=lambda k: k.__name__)
 def test_an_atomic_changes_memory_and_gives_the_old_value(kernel: Any, dtype: Any) -> None:
-    assert interpret(kernel, 1, 1, np.array([10, 0], dtype))[0].tolist() == [AFTER[kernel], 10]
+    assert agree(kernel, 1, 1, np.array([10, 0], dtype))[0].tolist() == [AFTER[kernel], 10]
 
 
 @pytest.mark.parametrize("kernel, before, after", [(inc, 2, 3), (dec, 2, 1), (dec, 0, 3), (cas, 9, 9)])
 def test_inc_and_dec_count_within_their_limit_and_cas_needs_the_old_value(
     kernel: Any, before: int, after: int
 ) -> None:
-    assert interpret(kernel, 1, 1, np.array([before, 0], np.uint32))[0].tolist() == [after, before]
+    assert agree(kernel, 1, 1, np.array([before, 0], np.uint32))[0].tolist() == [after, before]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +125,7 @@ def test_each_atomic_is_one_instruction_in_the_type_of_the_array(kernel: Any, op
 def test_max_and_min_of_floats_have_numbas_rule_for_nan(kernel: Any, op: str) -> None:
     (atom,) = of_kind(kernel, ir.Atom, F64A)
     assert (atom.op, atom.type) == (op, "f64")
-    after = interpret(kernel, 1, 1, np.array([math.nan, 0], np.float32))[0]
+    after = agree(kernel, 1, 1, np.array([math.nan, 0], np.float32))[0]
     assert math.isnan(after[1])  # the old value
     assert math.isnan(after[0]) if op.endswith("_nan") else after[0] == 3
 
@@ -135,7 +138,7 @@ def with_nan(x):
 
 
 def test_a_nan_that_is_given_changes_nothing() -> None:
-    assert interpret(with_nan, 1, 1, np.full(1, 5, np.float32))[0].tolist() == [5]
+    assert agree(with_nan, 1, 1, np.full(1, 5, np.float32))[0].tolist() == [5]
 
 
 def negative_sub(x):
@@ -144,7 +147,7 @@ def negative_sub(x):
 
 @pytest.mark.parametrize("dtype, after", [(np.int32, 4), (np.uint32, 4), (np.float32, 4.0), (np.int64, 4)])
 def test_sub_adds_the_negated_value_in_every_type(dtype: Any, after: float) -> None:
-    assert interpret(negative_sub, 1, 1, np.array([10, 6], dtype))[0].tolist() == [after, 6]
+    assert agree(negative_sub, 1, 1, np.array([10, 6], dtype))[0].tolist() == [after, 6]
 
 
 def indices(x, m):
@@ -162,7 +165,7 @@ def test_atomics_take_shared_arrays_tuples_and_negative_indices_and_are_red_as_s
     assert [(a.op, a.space, a.dst is not None) for a in found] == [
         ("or", "shared", False), ("exch", "global", False), ("add", "global", False), ("cas", "global", True),
     ]  # fmt: skip
-    x, m = interpret(indices, 1, 1, np.zeros(3, np.int32), np.zeros((2, 3), np.int32))
+    x, m = agree(indices, 1, 1, np.zeros(3, np.int32), np.zeros((2, 3), np.int32))
     assert x.tolist() == [0, 0, 5] and m.tolist() == [[7, 0, 0], [0, 0, 9]]
 
 
@@ -171,7 +174,7 @@ def turns(x, o):
 
 
 def test_lanes_take_their_turns_in_order() -> None:
-    x, o = interpret(turns, 1, 8, np.zeros(1, np.uint32), np.zeros(8, np.int64))
+    x, o = agree(turns, 1, 8, np.zeros(1, np.uint32), np.zeros(8, np.int64))
     assert o.tolist() == [0, 1, 2, 3, 4, 0, 1, 2] and x[0] == 3
 
 
@@ -218,7 +221,7 @@ def test_a_load_with_a_hint_is_a_load_of_the_arrays_type_that_carries_it() -> No
         (c, "s16", "s32") for c in ("ca", "cg", "cs", "lu", "cv", "")
     ]
     x = np.array([7, 8, 9], np.int16)
-    assert interpret(loads, 1, 1, np.zeros(6, np.int64), x, 0)[0].tolist() == [7, 8, 9, 7, 7, 7]
+    assert agree(loads, 1, 1, np.zeros(6, np.int64), x, 0)[0].tolist() == [7, 8, 9, 7, 7, 7]
 
 
 def stores(o, x):
@@ -232,7 +235,7 @@ def stores(o, x):
 def test_a_store_with_a_hint_converts_its_value_and_carries_it() -> None:
     found = of_kind(stores, ir.St, ArgType("f32", 2), ArgType("s64"))
     assert [(i.cache, i.type) for i in found] == [(c, "f32") for c in ("cg", "cs", "wb", "wt", "")]
-    assert interpret(stores, 1, 1, np.zeros((2, 2), np.float32), 5)[0].tolist() == [[6, 2], [3, 6]]
+    assert agree(stores, 1, 1, np.zeros((2, 2), np.float32), 5)[0].tolist() == [[6, 2], [3, 6]]
 
 
 # refusals

@@ -11,7 +11,7 @@ from dsl import cuda, ir
 from dsl.types import ArgType
 from gpusim.errors import UnsupportedFeature
 from tests.dsl.engine_support import assert_equal, both
-from tests.dsl.frontend_support import compiled, interpret
+from tests.dsl.frontend_support import agree, compiled
 
 I32A, I64A, U32A, F32A = (ArgType(t, 1) for t in ("s32", "s64", "u32", "f32"))
 FULL = 0xFFFFFFFF
@@ -47,7 +47,7 @@ def test_each_shuffle_has_its_mode_its_lane_and_a_32_bit_mask() -> None:
 
 def test_shuffles_read_the_lane_that_their_name_says() -> None:
     t = np.arange(32)
-    o = interpret(every_shuffle, 1, 32, np.zeros(128, np.float32), np.arange(100, 132, dtype=np.float32))[0]
+    o = agree(every_shuffle, 1, 32, np.zeros(128, np.float32), np.arange(100, 132, dtype=np.float32))[0]
     assert list(o[:32]) == [103] * 32
     assert list(o[32:64]) == [100, *(100 + t[:-1])]  # lane 0 keeps its own
     assert list(o[64:96]) == [*(102 + t[:-2]), 130, 131]  # so do lanes 30 and 31
@@ -96,7 +96,7 @@ def warp_sum(o, x):
 
 
 def test_five_shuffles_down_add_up_a_warp() -> None:
-    assert interpret(warp_sum, 1, 32, np.zeros(1, np.int64), np.arange(32))[0][0] == 496
+    assert agree(warp_sum, 1, 32, np.zeros(1, np.int64), np.arange(32))[0][0] == 496
 
 
 def broadcast(o):
@@ -106,7 +106,7 @@ def broadcast(o):
 
 
 def test_shfl_sync_of_lane_0_is_a_broadcast() -> None:
-    assert set(interpret(broadcast, 1, 32, np.zeros(32, np.int32))[0]) == {1234}
+    assert set(agree(broadcast, 1, 32, np.zeros(32, np.int32))[0]) == {1234}
 
 
 # votes and matches
@@ -133,7 +133,7 @@ def test_votes_give_predicates() -> None:
 def test_votes_over_none_one_and_all_lanes(ones: int, expected: tuple[int, int, int]) -> None:
     p = np.zeros(32, np.int32)
     p[:ones] = 5
-    o = interpret(votes, 1, 32, np.zeros(96, np.int32), p)[0].reshape(3, 32)
+    o = agree(votes, 1, 32, np.zeros(96, np.int32), p)[0].reshape(3, 32)
     assert [set(row) for row in o] == [{x} for x in expected]
 
 
@@ -144,13 +144,13 @@ def ballots(o):
 
 
 def test_a_ballot_has_a_bit_for_each_lane_whose_predicate_holds() -> None:
-    o = interpret(ballots, 1, 32, np.zeros(64, np.uint32))[0]
+    o = agree(ballots, 1, 32, np.zeros(64, np.uint32))[0]
     assert set(o[:32]) == {0x55555555} and set(o[32:]) == {FULL}
 
 
 def test_a_ballot_is_an_int32_as_in_numba() -> None:
     assert [(i.mode, i.dst.type) for i in made(ballots, U32A)] == [("ballot", "u32")] * 2
-    assert set(interpret(ballots, 1, 32, np.zeros(64, np.int64))[0][32:]) == {-1}
+    assert set(agree(ballots, 1, 32, np.zeros(64, np.int64))[0][32:]) == {-1}
 
 
 def matches(o, x):
@@ -168,9 +168,9 @@ def test_a_match_compares_the_register_that_holds_the_value(element: str, held: 
 
 
 def test_matches_give_the_lanes_with_equal_values() -> None:
-    differing = interpret(matches, 1, 32, np.zeros(96, np.uint32), np.arange(32, dtype=np.float32) % 2)[0]
+    differing = agree(matches, 1, 32, np.zeros(96, np.uint32), np.arange(32, dtype=np.float32) % 2)[0]
     assert list(differing[:2]) == [0x55555555, 0xAAAAAAAA] and not differing[32:].any()
-    equal = interpret(matches, 1, 32, np.zeros(96, np.uint32), np.full(32, 4, np.int64))[0]
+    equal = agree(matches, 1, 32, np.zeros(96, np.uint32), np.full(32, 4, np.int64))[0]
     assert set(equal[:64]) == {FULL} and set(equal[64:]) == {1}
 
 
@@ -193,7 +193,7 @@ def test_activemask_and_lanemask_lt_are_uint32_and_syncwarp_has_a_mask() -> None
     fn = compiled(masks, U32A)
     reads = {i.name: i.dst.type for b in fn.blocks for i in b.instrs if isinstance(i, ir.Sreg)}
     assert reads == {"laneid": "s32", "lanemask_lt": "u32"}
-    o = interpret(masks, 1, 32, np.zeros(96, np.uint32))[0]
+    o = agree(masks, 1, 32, np.zeros(96, np.uint32))[0]
     assert [int(x) for x in o[:32]] == [2**k - 1 for k in range(32)]
     assert [int(x) for x in o[32:64]] == [0xFFFF] * 16 + [0xFFFF0000] * 16 and set(o[64:]) == {32}
 
@@ -205,7 +205,7 @@ def guarded(o, n):
 
 
 def test_the_right_side_of_and_votes_among_the_lanes_that_come_to_it() -> None:
-    o = interpret(guarded, 1, 32, np.zeros(32, np.int32), 4)[0]
+    o = agree(guarded, 1, 32, np.zeros(32, np.int32), 4)[0]
     assert list(np.flatnonzero(o)) == [0, 1, 2, 3]
 
 
@@ -233,7 +233,7 @@ def test_barriers_count_and_join_predicates_over_the_block(
 ) -> None:
     x = np.zeros(64, np.int32)
     x[:ones] = 7
-    o = interpret(gathered, 1, 64, np.zeros(192, np.int32), x)[0]
+    o = agree(gathered, 1, 64, np.zeros(192, np.int32), x)[0]
     assert list(o[:64] - 100 * np.arange(64)) == [expected[0]] * 64
     assert set(o[64:128]) == {expected[1]} and set(o[128:]) == {expected[2]}
 
@@ -259,7 +259,7 @@ def until_settled(x, n):
 
 
 def test_a_gathering_barrier_may_be_the_condition_of_a_loop() -> None:
-    x, n = interpret(until_settled, 1, 64, np.arange(64), np.zeros(64, np.int64))
+    x, n = agree(until_settled, 1, 64, np.arange(64), np.zeros(64, np.int64))
     assert set(n) == {63} and x[63] == 0 and x[0] == -63
 
 
