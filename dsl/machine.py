@@ -107,8 +107,8 @@ number is FRND, on XU."""
 
 
 BIT_OPS = ("popc", "brev", "clz")
-"""POPC, BREV and FLO. CUDA's table of native throughput gives each 16 results a clock and SM, the rate of the
-XU pipe, so they are taken to run there (modelled); one of 64 bits is two of them."""
+"""POPC, BREV and FLO in the machine code. Modelled, not measured: taken to run on XU, whose rate of 16 results
+a clock and SM is what CUDA's throughput table is taken to say of them; one of 64 bits counts as two."""
 
 
 def _integer(instr: ir.Alu) -> Mapping[str, int]:
