@@ -107,8 +107,8 @@ number is FRND, on XU."""
 
 
 BIT_OPS = ("popc", "brev", "clz")
-"""POPC, BREV and FLO in the machine code. Modelled, not measured: taken to run on XU, whose rate of 16 results
-a clock and SM is what CUDA's throughput table is taken to say of them; one of 64 bits counts as two."""
+"""POPC, BREV and FLO in the machine code. Modelled, not measured: they are taken to run on XU, at its rate of
+16 results a clock and SM; one of 64 bits counts as two."""
 
 
 def _integer(instr: ir.Alu) -> Mapping[str, int]:
