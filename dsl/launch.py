@@ -21,12 +21,13 @@ import numpy as np
 
 from dsl import ir, messages
 from dsl.frontend import compile_function
+from dsl.signature import cast_scalars
 from dsl.types import ArgType, arg_type
 from gpusim import session
 from gpusim.arch import Arch
 from gpusim.counters import Counters, Hierarchy
 from gpusim.errors import BadOption, LaunchRefused
-from gpusim.launch import Launch, Registers
+from gpusim.launch import Launch, LineAccess, Registers
 from gpusim.memory import GlobalMemory, VirtualArray, owner_of
 from gpusim.occupancy import check_launch, occupancy, opt_in_note
 from gpusim.scheduler import waves
@@ -46,6 +47,7 @@ class _Counted:
     counters: Counters
     notes: tuple[str, ...] = ()
     lines: dict[tuple[str, int], Counters] = field(default_factory=dict)
+    accesses: tuple[LineAccess, ...] = ()
 
 
 class Device:
@@ -348,6 +350,7 @@ def launch(
     name = kernel.__name__
     size, shape = _positive(grid, "grid", name), _positive(block, "block", name)
     _check_arguments(kernel, args, counts_only)
+    args = cast_scalars(kernel.__name__, kernel.options.get("signature"), args)
     arg_types = tuple(arg_type(a) for a in args)
     fn = kernel.function(arg_types)
     buffers = _buffers(fn, shared_bytes)
@@ -445,6 +448,7 @@ class _Run:
             occupancy=self.occupancy,
             counters=counted.counters,
             lines=counted.lines,
+            accesses=counted.accesses,
             l2=self.device.l2,
             engine=engine,
             counts_only=self.counts_only,
@@ -463,6 +467,7 @@ class _Run:
     def run_compiled(self, progress: Progress | None) -> _Counted:
         """Run machine code (dsl/engine.py)."""
         from dsl.engine import EngineRun
+        from dsl.lane_steps import line_accesses
 
         shared_bytes = self.fn.static_shared_bytes + self.shared_bytes
         params, memory = self.placed.params, self.device.memory
@@ -473,7 +478,7 @@ class _Run:
         tally = run.tally()
         counters = _with_hierarchy(tally.counters(), hierarchy)
         lines = {(loc.file, loc.line): c for loc, c in tally.by_line().items()}
-        return _Counted(counters, tally.notes(), lines)
+        return _Counted(counters, tally.notes(), lines, line_accesses(tally, params))
 
     def run_ir(self, progress: Progress | None) -> _Counted:
         """Run the numpy interpreter (dsl/interpreter.py)."""

@@ -8,7 +8,7 @@ lines add up. Judged by dsl/interpreter.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -58,6 +58,17 @@ class Tally:
         lines: dict[ir.Loc, Counters] = {}
         self._count_into(lambda loc: lines.setdefault(loc, Counters.zero()))
         return lines
+
+    def by_site(self) -> Iterator[tuple[ir.Access, str, SpaceCounts | SharedCounts]]:
+        """Yield each memory instruction, the field of Counters that it counts in, and what it counted.
+
+        Those of private arrays that stay in registers are none.
+        """
+        for number, (b, instr) in enumerate(self.compiled.sites):
+            if instr.space != "local" or instr.array not in self.compiled.register_arrays:
+                counters, kind = Counters.zero(), _counted_in(instr)
+                self._add_access(counters, number, instr, b)
+                yield instr, kind, getattr(counters, kind)
 
     def _count_into(self, at: Callable[[ir.Loc], Counters]) -> None:
         """Add every count to the counters that `at` gives for the line it belongs to."""

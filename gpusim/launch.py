@@ -5,10 +5,11 @@ It holds the shape of the launch, the occupancy, the counters and where each cam
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from gpusim.counters import Counters
+from gpusim.trace import SECTOR_BYTES
 
 if TYPE_CHECKING:
     from gpusim.arch import Arch
@@ -59,6 +60,53 @@ class Fact:
     base: str = ""
 
 
+@dataclass(frozen=True)
+class LineAccess:
+    """Hold what the accesses of one source line to one array did, all of one kind and one lane pattern.
+
+    kind: the field of Counters they count in ("global_load"). taken: their sectors, or wavefronts for shared
+    memory, and ideal_wavefronts for shared memory alone. step_bytes: from a lane to the next, in runs of
+    run_lanes lanes with jump_bytes from run to run; None where the addresses depend on data, or on numbers
+    that no launch tells. row_bytes: of the last dimension of a shared or private array that has more than
+    one, else 0.
+    """
+
+    file: str
+    line: int
+    kind: str
+    array: str
+    element_bytes: int
+    requests: int
+    lanes: int
+    taken: int
+    ideal_wavefronts: int | None = None
+    step_bytes: int | None = None
+    run_lanes: int = 32
+    jump_bytes: int = 0
+    row_bytes: int = 0
+
+    @property
+    def ideal(self) -> int:
+        """Return the wavefronts free of conflicts, or the sectors that the mean request's bytes fill."""
+        if self.ideal_wavefronts is not None:
+            return self.ideal_wavefronts
+        return self.requests * -(-self.lanes * self.element_bytes // (self.requests * SECTOR_BYTES))
+
+    @property
+    def wasted(self) -> int:
+        """Return the sectors or wavefronts beyond the ideal ones; negative where lanes share elements."""
+        return self.taken - self.ideal
+
+    def with_counts_of(self, other: LineAccess) -> LineAccess:
+        """Return this access with the counts of another of its kind added."""
+        both = None
+        if self.ideal_wavefronts is not None:
+            both = self.ideal_wavefronts + (other.ideal_wavefronts or 0)
+        return replace(
+            self, requests=self.requests + other.requests, lanes=self.lanes + other.lanes,
+            taken=self.taken + other.taken, ideal_wavefronts=both)
+
+
 @dataclass
 class Launch:
     """Hold one launch: shape, resources, counters, and what the closed form and the reference say.
@@ -68,7 +116,8 @@ class Launch:
     "hierarchy.l2_write") -> expected integer. notes: sentences for the reader (wrapped indices, the engine
     that ran and why). options: what the user asked for. facts: what the algorithm says of itself; the last
     launch of a problem has those of the whole problem. lines: counters apart by (file, line), which add up to
-    `counters` but for the hierarchy; empty where the engine does not tell lines apart.
+    `counters` but for the hierarchy; empty where the engine does not tell lines apart. accesses: the memory
+    accesses of each line apart by array, with the distance between lanes.
     """
 
     kernel: str
@@ -91,6 +140,7 @@ class Launch:
     options: dict[str, Any] = field(default_factory=dict)
     facts: tuple[Fact, ...] = ()
     lines: dict[tuple[str, int], Counters] = field(default_factory=dict)
+    accesses: tuple[LineAccess, ...] = ()
 
     def __getitem__(self, metric: str) -> int | float | None:
         """Return a metric by its ncu name; None is n/a. Raises UnknownName."""
@@ -110,3 +160,15 @@ def counter(counters: Counters, path: str) -> int:
     for part in path.split("."):
         node = getattr(node, part)
     return int(node)
+
+
+def counted_paths(counters: Counters) -> dict[str, int]:
+    """Return every counter by its path, "global_load.bytes" or "barriers", in the order of Counters."""
+    paths: dict[str, int] = {}
+    for f in fields(counters):
+        part: Any = getattr(counters, f.name)
+        if isinstance(part, int):
+            paths[f.name] = part
+        else:
+            paths |= {f"{f.name}.{g.name}": int(getattr(part, g.name)) for g in fields(part)}
+    return paths
