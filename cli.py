@@ -185,6 +185,12 @@ showing = stacked(
     click.option(
         "--section", metavar="NAME", help="Only this section of the text, by ncu's identifier or title."
     ),
+    click.option(
+        "--by-line",
+        is_flag=True,
+        help="Add the counters of each source line, and what to try at the worst; JSON has them always, "
+        "ncu-csv never.",
+    ),
     out_option,
 )
 
@@ -232,6 +238,7 @@ def simulate(
     form: str,
     metrics: str | None,
     section: str | None,
+    by_line: bool,
     out: str | None,
     **rest: Any,
 ) -> int:
@@ -246,7 +253,7 @@ def simulate(
     from gpusim.report_progress import progress_bar
     from kernels_sim.run import failed, run_problem
 
-    names = check_request(form, metrics, section)
+    names = check_request(form, metrics, section, by_line, rest["engine"])
     check_writable(out)
     device = Device(get_arch(gpu), l2=l2)
     regs, settings = (
@@ -265,8 +272,15 @@ def simulate(
             options=options,
             **settings,
         )
-    emit(formatted(launches, form, names, section), out)
-    return 1 if any(map(failed, launches)) else 0
+    emit(formatted(launches, form, names, section, by_line), out)
+    return 1 if any(map(failed, launches)) or (by_line and not lines_add_up(launches)) else 0
+
+
+def lines_add_up(launches: Sequence[Any]) -> bool:
+    """Return whether the counters of source lines add up to those of every launch."""
+    from gpusim.by_line import differing
+
+    return not any(map(differing, launches))
 
 
 def problem_of(
@@ -325,6 +339,7 @@ def profile(
     form: str,
     metrics: str | None,
     section: str | None,
+    by_line: bool,
     out: str | None,
 ) -> int:
     """Run an unmodified numba.cuda SCRIPT with its ARGUMENTS and report every launch, as ncu does."""
@@ -333,7 +348,7 @@ def profile(
     from gpusim.formats import check_request, formatted
     from gpusim.report_progress import progress_bar
 
-    names = check_request(form, metrics, section)
+    names = check_request(form, metrics, section, by_line)
     check_writable(out)
     # What the script prints must not stand inside a JSON or CSV file that goes to the same stream.
     apart = nullcontext() if form == "text" or out else redirect_stdout(sys.stderr)
@@ -351,8 +366,8 @@ def profile(
         apart,
     ):
         status = run_script(Path(script), arguments)
-    emit(formatted(session.reports, form, names, section), out)
-    return status
+    emit(formatted(session.reports, form, names, section, by_line), out)
+    return status or int(by_line and not lines_add_up(session.reports))
 
 
 @cli.command(cls=Command)

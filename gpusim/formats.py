@@ -26,11 +26,16 @@ def metric_names(listed: str) -> tuple[Metric, ...]:
     return chosen
 
 
-def check_request(form: str, listed: str | None, section: str | None) -> tuple[Metric, ...]:
+def check_request(
+    form: str, listed: str | None, section: str | None, by_line: bool = False, engine: str = "auto"
+) -> tuple[Metric, ...]:
     """Return the metrics asked for, after a look at the request as a whole, before any kernel runs.
 
     Raises UnknownName for a metric or a section, BadOption for two requests that exclude each other.
     """
+    if by_line and engine not in ("auto", "compiled"):
+        raise BadOption(f"--by-line needs the compiled engine, the only one that tells source lines apart; "
+                        f"leave out --engine {engine}")
     if section is not None:
         from gpusim.sections import find_section
 
@@ -46,9 +51,16 @@ def check_request(form: str, listed: str | None, section: str | None) -> tuple[M
 
 
 def formatted(
-    launches: Sequence[Launch], form: str, chosen: Sequence[Metric] = (), section: str | None = None
+    launches: Sequence[Launch],
+    form: str,
+    chosen: Sequence[Metric] = (),
+    section: str | None = None,
+    by_line: bool = False,
 ) -> str:
-    """Return launches as text, json or ncu-csv; `chosen` metrics alone if any."""
+    """Return launches as text, json or ncu-csv; `chosen` metrics alone if any.
+
+    by_line adds the counters of each source line to the text; JSON has them always, ncu-csv never.
+    """
     if form == "json":
         from gpusim import launch_json
 
@@ -59,15 +71,20 @@ def formatted(
         return ncu_csv.raw_csv(launches, chosen or metrics.METRICS)
     from gpusim import report
 
-    return (
-        "\n".join(_list(launch, chosen) for launch in launches) if chosen else report.text(launches, section)
-    )
+    if chosen:
+        return "\n".join(_list(launch, chosen, by_line) for launch in launches)
+    return report.text(launches, section, by_line)
 
 
-def _list(launch: Launch, chosen: Sequence[Metric]) -> str:
-    """Return the header of a launch and a row for each metric: name, unit, value, exact or modelled."""
-    from gpusim.report import header
+def _list(launch: Launch, chosen: Sequence[Metric], by_line: bool) -> str:
+    """Return the header of a launch and a row for each metric: name, unit, value, exact or modelled.
+
+    by_line: the counters of each source line below.
+    """
+    from gpusim.report import header, section_lines
+    from gpusim.sections import source_counters
 
     rows = tuple((m.name, m.unit, metrics.value(launch, m.name), metrics.kind(launch, m)) for m in chosen)
     table = Table(("Metric Name", "Metric Unit", "Metric Value", "Source"), rows, "llrl")
-    return "\n".join([header(launch), *render(table)]) + "\n"
+    below = ["", *section_lines(source_counters(launch))] if by_line else []
+    return "\n".join([header(launch), *render(table), *below]) + "\n"

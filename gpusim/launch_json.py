@@ -3,8 +3,9 @@
 One object: {"format": "gpusim-launches", "version": 1, "launches": [...]}. A launch holds its shape, the GPU
 with all its values and their fingerprint, the counters, and every metric with value, unit and kind. Reading
 rebuilds Launch values; metrics are then computed again from the counters, so the "metrics" part is for other
-readers. Counters that the engine of a launch did not count are null. NaN and infinities are the strings
-"nan", "inf", "-inf": JSON has no such numbers.
+readers. Counters that the engine of a launch did not count are null. Counters of source lines are by path
+("global_load.bytes"), those that are not 0. NaN and infinities are the strings "nan", "inf", "-inf": JSON has
+no such numbers.
 """
 
 from __future__ import annotations
@@ -18,7 +19,15 @@ from typing import Any
 from gpusim.arch import ARCHES, Arch
 from gpusim.counters import Counters
 from gpusim.errors import BadOption
-from gpusim.launch import NOT_COUNTED, Check, Fact, Launch, Registers
+from gpusim.launch import (
+    NOT_COUNTED,
+    Check,
+    Fact,
+    Launch,
+    LineAccess,
+    Registers,
+    counted_paths,
+)
 from gpusim.metric import evaluate
 from gpusim.metrics import METRICS, kind
 from gpusim.occupancy import Occupancy
@@ -51,9 +60,19 @@ def to_dict(launch: Launch) -> dict[str, Any]:
         "notes": list(launch.notes),
         "options": launch.options,
         "facts": [asdict(fact) for fact in launch.facts],
+        "lines": _lines(launch),
+        "accesses": [asdict(access) for access in launch.accesses],
         "metrics": _metrics(launch),
     }
     return {key: _plain(value) for key, value in made.items()}
+
+
+def _lines(launch: Launch) -> list[dict[str, Any]]:
+    """Return the counters of each source line, in order of file and line."""
+    return [
+        {"file": file, "line": line, "counters": {p: n for p, n in counted_paths(counters).items() if n}}
+        for (file, line), counters in sorted(launch.lines.items(), key=lambda item: item[0])
+    ]
 
 
 def _metrics(launch: Launch) -> dict[str, Any]:
@@ -111,7 +130,9 @@ def from_dict(item: dict[str, Any]) -> Launch:
         closed_form={str(path): int(expected) for path, expected in item["closed_form"].items()},
         checks=tuple(Check(c["output"], float(c["error"]), float(c["tolerance"])) for c in item["checks"]),
         notes=tuple(item["notes"]), options=dict(item["options"]),
-        facts=tuple(Fact(**fact) for fact in item.get("facts", ())))  # a launch may have none to tell
+        facts=tuple(Fact(**fact) for fact in item.get("facts", ())),  # a launch may have none to tell
+        lines={(str(n["file"]), int(n["line"])): _sparse(n["counters"]) for n in item.get("lines", ())},
+        accesses=tuple(LineAccess(**access) for access in item.get("accesses", ())))
 
 
 def _triple(extents: list[int]) -> tuple[int, int, int]:
@@ -149,4 +170,16 @@ def _counters(item: dict[str, Any], not_counted: Sequence[str]) -> Counters:
             setattr(made, f.name, int(given))
         else:
             setattr(made, f.name, type(part)(**{g.name: int(given[g.name]) for g in fields(part)}))
+    return made
+
+
+def _sparse(item: dict[str, Any]) -> Counters:
+    """Return the counters that paths name, the others 0; raise KeyError for a path that is none."""
+    made = Counters.zero()
+    known = counted_paths(made)
+    for path, n in item.items():
+        if path not in known:
+            raise KeyError(path)
+        part, _, name = path.rpartition(".")
+        setattr(getattr(made, part) if part else made, name, int(n))
     return made

@@ -25,15 +25,15 @@ def header(launch: Launch) -> str:
     return f"{launch.kernel} {launch.grid}x{launch.block}, Device {arch.title}, CC {arch.compute_capability}"
 
 
-def text(launches: Sequence[Launch], only: str | None = None) -> str:
+def text(launches: Sequence[Launch], only: str | None = None, by_line: bool = False) -> str:
     """Return the whole report as plain text that ends with a newline.
 
-    `only` names one section. Raises UnknownName.
+    `only` names one section; by_line adds the counters of each source line. Raises UnknownName.
     """
-    return "\n".join(lines(launches, only)).rstrip("\n") + "\n"
+    return "\n".join(lines(launches, only, by_line)).rstrip("\n") + "\n"
 
 
-def lines(launches: Sequence[Launch], only: str | None = None) -> Iterator[str]:
+def lines(launches: Sequence[Launch], only: str | None = None, by_line: bool = False) -> Iterator[str]:
     """Yield the lines of a report."""
     if not launches:
         yield "No kernels were profiled."
@@ -42,7 +42,7 @@ def lines(launches: Sequence[Launch], only: str | None = None) -> Iterator[str]:
     for launch in launches:
         yield header(launch)
         yield from options(launch)
-        for section in sections(launch, only):
+        for section in sections(launch, only, by_line):
             yield from (*section_lines(section), "")
 
 

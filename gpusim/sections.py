@@ -407,6 +407,19 @@ def notes(launch: Launch) -> Section | None:
     return Section("Notes", "Notes", (), launch.notes) if launch.notes else None
 
 
+def source_counters(launch: Launch) -> Section:
+    """Return the counters of each source line, whether they add up, and what to try at the worst lines."""
+    from gpusim import by_line, line_reasons
+
+    if not launch.lines:
+        why = f"Not told apart: the engine was {launch.engine}, and only the compiled one counts by line."
+        return Section(SOURCE, SECTIONS[SOURCE][0], (), (why,))
+    prose = (by_line.verdict(launch), *line_reasons.reasons(launch))
+    return Section(SOURCE, SECTIONS[SOURCE][0], (by_line.table(launch),), prose)
+
+
+SOURCE = "SourceCounters"
+"""The section that stands in a report only where it is asked for: --by-line, or --section."""
 SECTIONS: dict[str, tuple[str, Callable[[Launch], Section | None]]] = {
     "LaunchStats": ("Launch Statistics", launch_statistics),
     "Occupancy": ("Occupancy", occupancy),
@@ -416,6 +429,7 @@ SECTIONS: dict[str, tuple[str, Callable[[Launch], Section | None]]] = {
     "Validation": ("Closed Form And Reference", validation),
     "Algorithm": ("Algorithm", algorithm),
     "Notes": ("Notes", notes),
+    SOURCE: ("Source Counters", source_counters),
 }
 
 
@@ -450,9 +464,14 @@ def build(launch: Launch, identifier: str) -> Section | None:
     return SECTIONS[identifier][1](launch)
 
 
-def sections(launch: Launch, only: str | None = None) -> list[Section]:
-    """Return the sections of a launch with their advice; `only` names one of them. Raises UnknownName."""
-    wanted = [find_section(only)] if only else list(SECTIONS)
+def sections(launch: Launch, only: str | None = None, by_line: bool = False) -> list[Section]:
+    """Return the sections of a launch with their advice.
+
+    `only` names one of them, by_line adds Source Counters. Raises UnknownName.
+    """
+    wanted = [find_section(only)] if only else [name for name in SECTIONS if name != SOURCE]
+    if by_line and SOURCE not in wanted:
+        wanted.append(SOURCE)
     advice = advise(launch)
     found = (build(launch, identifier) for identifier in wanted)
     return [

@@ -467,3 +467,77 @@ def test_closed_forms_of_cold_caches_are_not_held_against_warm_ones(capsys: Capt
     assert "hierarchy.dram_read_bytes" not in warm
     assert "hierarchy.dram_read_bytes" in cold
     assert "hierarchy.l2_write" in warm
+
+
+COLUMN = ("--grid", 1, "--block", 32, "--arg", "x=float32[32,32]", "--arg", "y=float32[32]=zeros")
+UP = r"^\d+ lines add up to the kernel's counters, all but L1 hits, L2 and DRAM: "
+
+
+def test_by_line_adds_a_table_of_source_lines_and_what_to_try(capsys: Capture, kernels: Path) -> None:
+    text = output(capsys, "simulate", f"{kernels}:column", *COLUMN, "--by-line")
+    assert "Section: Memory Workload Analysis" in text
+    section = text[text.index("Section: Source Counters"):]
+    # 32 rows of 32 words: a row is one request of 4 sectors; a column of the tile lies in one bank.
+    rows = [line.split() for line in section.splitlines()]
+    assert "15 tile[r, t] = x[r, t] 32 128 4.00 32 32 0 32.00".split() in rows
+    assert "19 s += tile[t, c] 32 1,024 992 32.00 1,024".split() in rows
+    assert "20 y[t] = s 1 4 4.00 32.00".split() in rows
+    assert "Total 33 132 4.00 64 1,056 992 32.00 1,024".split() in rows
+    assert re.search(UP + r"equal\.$", section, re.MULTILINE)
+    words = " ".join(section.split())
+    assert "line 19, load of tile: 32 wavefronts a request (ideal 1): lanes are 32 words apart; " in words
+    assert words.endswith("pad the row to 33 words.")
+
+
+def test_without_by_line_no_source_line_is_shown_unless_its_section_is_named(
+    capsys: Capture, kernels: Path
+) -> None:
+    assert "Source Counters" not in output(capsys, "simulate", f"{kernels}:column", *COLUMN)
+    alone = output(capsys, "simulate", f"{kernels}:column", *COLUMN, "--section", "SourceCounters")
+    assert re.findall(r"^Section: (.+)$", alone, re.MULTILINE) == ["Source Counters"]
+
+
+def test_by_line_goes_with_a_section_and_with_metrics(capsys: Capture) -> None:
+    text = output(capsys, "simulate", "vec_add", "--n", 64, "--by-line", "--section", "Occupancy")
+    assert re.findall(r"^Section: (.+)$", text, re.MULTILINE) == ["Occupancy", "Source Counters"]
+    text = output(capsys, "simulate", "vec_add", "--n", 64, "--by-line", "--metrics", SECTORS)
+    assert re.findall(r"^Section: (.+)$", text, re.MULTILINE) == ["Source Counters"]
+    assert SECTORS in text
+
+
+def test_lines_that_do_not_add_up_are_reported_and_exit_with_1(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dsl.tally import Tally
+
+    whole = Tally.by_line
+    monkeypatch.setattr(Tally, "by_line", lambda tally: dict(list(whole(tally).items())[:-1]))
+    text = output(capsys, "simulate", "vec_add", "--n", 64, "--by-line", status=1)
+    assert re.search(UP + "DIFFERENT, ", text, re.MULTILINE)
+    assert "DIFFERENT, global_load.lanes 0 for 128, " in " ".join(text.split())
+    output(capsys, "simulate", "vec_add", "--n", 64)
+
+
+@pytest.mark.parametrize("engine", ["ir", "oracle"])
+def test_by_line_is_refused_for_an_engine_that_does_not_tell_lines_apart(
+    capsys: Capture, engine: str
+) -> None:
+    said = message(capsys, "simulate", "vec_add", "--n", 64, "--by-line", "--engine", engine)
+    assert said == (
+        "error: --by-line needs the compiled engine, the only one that tells source lines apart; leave out "
+        f"--engine {engine}\n")
+
+
+def test_json_has_the_lines_and_ncu_csv_does_not_change(capsys: Capture) -> None:
+    arguments = ("simulate", "vec_add", "--n", 64)
+    lines = json.loads(output(capsys, *arguments, "--by-line", "--format", "json"))["launches"][0]["lines"]
+    assert sum(line["counters"].get("global_load.sectors", 0) for line in lines) == 16
+    csv = [output(capsys, *arguments, "--format", "ncu-csv", *more) for more in ((), ("--by-line",))]
+    assert csv[0] == csv[1]
+
+
+def test_profile_shows_the_lines_of_every_launch(capsys: Capture, script: Path) -> None:
+    text = output(capsys, "profile", "--by-line", "--section", "SourceCounters", script, 128)
+    # Four warps load and store 4 sectors each.
+    row = re.compile(r"^ +(\d+)  (x\[i\] .= \d) +8 +32 +4\.00 +32\.00 +128$", re.MULTILINE)
+    assert row.findall(text) == [("10", "x[i] += 1"), ("16", "x[i] *= 2"), ("10", "x[i] += 1")]

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from gpusim.arch import get_arch
-from gpusim.counters import Arithmetic, Hierarchy
+from gpusim.counters import Arithmetic, Counters, Hierarchy, SpaceCounts
 from gpusim.errors import BadOption
-from gpusim.launch import Check, Fact
+from gpusim.launch import Check, Fact, LineAccess
 from gpusim.launch_json import dump, load
 from gpusim.metrics import METRICS, values
 
@@ -94,6 +94,32 @@ def test_a_fact_that_is_damaged_is_an_error(sample) -> None:
     sample.facts = (Fact("Tiles", 4096, "tile"),)
     with pytest.raises(BadOption, match="damaged: TypeError"):
         load(damaged(sample, lambda launch: launch["facts"][0].pop("value")))
+
+
+def test_source_lines_come_back_whole_and_a_file_without_them_has_none(sample) -> None:
+    sample.options = {}
+    line = Counters.zero()
+    line.global_load, line.barriers = SpaceCounts(3200, 12_800, 100, 400), 37
+    sample.lines = {("k.py", 12): line, ("a.py", 3): Counters.zero()}
+    sample.accesses = (
+        LineAccess("k.py", 12, "global_load", "x", 4, 100, 3200, 400, None, 4),
+        LineAccess("k.py", 13, "shared_store", "s", 4, 100, 3200, 400, 100, None, 16, 128, 128))
+    text = dump([sample])
+    assert json.loads(text)["launches"][0]["lines"] == [
+        {"file": "a.py", "line": 3, "counters": {}},
+        {"file": "k.py", "line": 12, "counters": {
+            "global_load.lanes": 3200, "global_load.bytes": 12_800, "global_load.requests": 100,
+            "global_load.sectors": 400, "barriers": 37}}]
+    assert load(text) == [sample]
+    without = damaged(sample, lambda launch: [launch.pop(name) for name in ("lines", "accesses")])
+    assert (load(without)[0].lines, load(without)[0].accesses) == ({}, ())
+
+
+@pytest.mark.parametrize("path", ["global_load.nothing", "nothing", "global_load"])
+def test_a_source_line_with_a_counter_that_is_none_is_an_error(sample, path: str) -> None:
+    line = {"file": "k.py", "line": 1, "counters": {path: 1}}
+    with pytest.raises(BadOption, match="damaged: KeyError"):
+        load(damaged(sample, lambda launch: launch.update(lines=[line])))
 
 
 def test_options_may_hold_numpy_numbers_and_tuples(sample) -> None:
