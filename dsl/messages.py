@@ -30,10 +30,9 @@ def linear_count(size: Dim3) -> int:
     return size[0] * size[1] * size[2]
 
 
-def thread_of(warp: int, lane: int, block_size: Dim3) -> Dim3 | None:
-    """Return threadIdx of a lane, None where the block has no such thread."""
-    linear = warp * LANES + lane
-    return unlinear(linear, block_size) if linear < linear_count(block_size) else None
+def thread_of(warp: int, lane: int, block_size: Dim3) -> Dim3:
+    """Return threadIdx of a lane of a warp."""
+    return unlinear(warp * LANES + lane, block_size)
 
 
 def out_of_bounds(
@@ -112,9 +111,8 @@ def operation_name(instr: ir.WarpOp) -> str:
     return "syncwarp"
 
 
-def _warp_place(kernel: str, block: Dim3, warp: int, lane: int, thread: Dim3 | None) -> str:
-    who = "no thread of the block" if thread is None else f"thread {thread}"
-    return f"kernel {kernel}, block {block}, warp {warp}, lane {lane} ({who})"
+def _warp_place(kernel: str, block: Dim3, warp: int, lane: int, thread: Dim3) -> str:
+    return f"kernel {kernel}, block {block}, warp {warp}, lane {lane} (thread {thread})"
 
 
 def warp_divergence(
@@ -123,24 +121,18 @@ def warp_divergence(
     block: Dim3,
     warp: int,
     lane: int,
-    thread: Dim3 | None,
+    thread: Dim3,
     named: bool,
     file: str,
     line: int,
 ) -> WarpDivergence:
-    """Say which lane the mask of a warp operation names that is not there (named), or leaves out.
-
-    thread: None where the block ends before that lane.
-    """
+    """Say which lane the mask of a warp operation names that is elsewhere (named), or leaves out."""
     place = f"{_warp_place(kernel, block, warp, lane, thread)}, {file}:{line}"
     if not named:
         what = "an active lane is not named in the mask"
         advice = "name every lane that runs this line, e.g. with ballot_sync before the branch"
-    elif thread is None:
-        what = "a lane named in the mask does not take part: the block has no such thread"
-        advice = "launch a multiple of 32 threads, or name only the threads that exist"
     else:
-        what = "a lane named in the mask does not take part: it is in another branch or has returned"
+        what = "a lane named in the mask does not take part: it has not returned, and is in another branch"
         advice = (
             "move the operation out of the branch or loop that some lanes skip, or name only the lanes that "
             "run it (ballot_sync before the branch)"
@@ -154,7 +146,7 @@ def warp_masks_differ(
     block: Dim3,
     warp: int,
     lane: int,
-    thread: Dim3 | None,
+    thread: Dim3,
     mask: int,
     first: int,
     file: str,
@@ -174,7 +166,7 @@ def shuffle_source(
     block: Dim3,
     warp: int,
     lane: int,
-    thread: Dim3 | None,
+    thread: Dim3,
     source: int,
     file: str,
     line: int,
@@ -182,7 +174,8 @@ def shuffle_source(
     """Say which lane of a shuffle reads a lane that does not take part in it."""
     return WarpDivergence(
         f"{_warp_place(kernel, block, warp, lane, thread)}, {file}:{line}: {operation}: it reads lane "
-        f"{source}, which does not take part; read a lane that the mask names"
+        f"{source}, which does not take part: it is not named, has returned or does not exist, and a card "
+        "gives no defined value; read a lane that runs this line"
     )
 
 
@@ -193,23 +186,25 @@ def check_warp_masks(
     block_size: Dim3,
     warp: int,
     masks: Mapping[int, int],
+    live: int,
     file: str,
     line: int,
 ) -> None:
-    """Raise WarpDivergence unless every active lane names exactly the active lanes.
+    """Raise WarpDivergence unless every active lane names exactly the active lanes, of those that live.
 
-    masks: active lane -> its mask. The lowest lane with another mask than the first is named; where all are
-    the same, the lowest lane that is named and not active, or active and not named.
+    masks: active lane -> its mask. live: the lanes that exist and have not returned, lane 0 in bit 0; CUDA
+    asks only for them, so a mask may name others. The lowest lane with another mask than the first is named;
+    where all are the same, the lowest lane that is named and not active, or active and not named.
     """
     first = masks[min(masks)]
     for lane in sorted(masks):
-        if masks[lane] != first:
+        if (masks[lane] ^ first) & live:
             thread = thread_of(warp, lane, block_size)
             raise warp_masks_differ(
                 kernel, operation, block, warp, lane, thread, masks[lane], first, file, line
             )
     for lane in range(LANES):
-        named = bool(first >> lane & 1)
+        named = bool(first & live & 1 << lane)
         if named != (lane in masks):
             thread = thread_of(warp, lane, block_size)
             raise warp_divergence(kernel, operation, block, warp, lane, thread, named, file, line)

@@ -145,14 +145,15 @@ def _strands(launch: _Launch, block: int) -> list[Strand]:
 def _run_warp(launch: _Launch, warp: list[Strand]) -> None:
     """Run the threads of a warp until each is at a barrier or at its end, through their warp operations."""
     running = warp
-    while running:
+    while True:
         for strand in running:
             launch.recorder.strand = strand
             strand.resume()
-        meeting, running = [s for s in warp if s.thread.meeting is not None], []
-        if meeting:
-            name, running = let_go(launch.recorder.kernel, launch.block, meeting)
-            launch.result.counters.warp_operations += name not in NOT_COUNTED
+        gone_on = let_go(launch.recorder.kernel, launch.block, warp)
+        if gone_on is None:
+            return
+        name, running = gone_on
+        launch.result.counters.warp_operations += name not in NOT_COUNTED
 
 
 def _run_region(launch: _Launch, live: list[Strand], region_line: int) -> tuple[list[Strand], int]:
@@ -165,7 +166,7 @@ def _run_region(launch: _Launch, live: list[Strand], region_line: int) -> tuple[
         launch.result.counters.barriers += len({s.thread.warp for s in waiting})
     gathered = sum(s.thread.predicate for s in waiting), len(waiting)
     for strand in waiting:
-        strand.thread.gathered = gathered
+        strand.thread.gathered, strand.thread.passed_line = gathered, region_line
     return waiting, region_line
 
 

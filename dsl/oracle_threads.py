@@ -83,6 +83,8 @@ class Thread:
     """What the barrier gathered: threads whose predicate held, and threads that arrived."""
     meeting: Meeting | None = None
     """The warp operation it waits at."""
+    passed_line: int = 0
+    """The kernel's own line of the last barrier or warp operation that it went past."""
     steps: int = 0
 
     @property
@@ -153,32 +155,32 @@ def _left_by_return(thread: Thread) -> bool:
     return re.search(r"\breturn\b", text) is not None
 
 
-def _bypassed(thread: Thread, barrier_line: int, region_line: int) -> bool:
-    """Say whether a thread that ended in this region went past the barrier instead of returning before it.
+def bypassed(thread: Thread, line: int, passed_line: int) -> bool:
+    """Say whether an ended thread went past the line at which others wait instead of returning before it.
 
-    Lanes of a warp run in source order, so a return above the barrier comes first, one below it later.
-    Where the barrier lies above the one that the region began with, the others have gone around a loop and
-    any return came first.
+    Lanes of a warp run in source order, so a return above the line comes first, one below it later. Where the
+    line lies above `passed_line`, of the last place at which the thread waited, the others have gone around a
+    loop and any return came first.
     """
     if thread.frame is None:
         return False
-    around = barrier_line <= region_line
-    return not _left_by_return(thread) or (thread.frame.f_lineno > barrier_line and not around)
+    around = line <= passed_line
+    return not _left_by_return(thread) or (thread.frame.f_lineno > line and not around)
 
 
-def _line(strand: Strand) -> int:
+def line_of(strand: Strand) -> int:
     """Return the kernel's own line at which a waiting thread stands."""
     frame = strand.thread.frame
     return frame.f_lineno if frame is not None else 0
 
 
-def _where(waiting: list[Strand], bypassed: list[Strand]) -> Strand:
+def _where(waiting: list[Strand], past: list[Strand]) -> Strand:
     """Pick the barrier to name: the first one of the lowest warp that is split, else the lowest warp's."""
     for warp in sorted({s.thread.warp for s in waiting}):
         members = [s for s in waiting if s.thread.warp == warp]
-        split = len({s.thread.barrier for s in members}) > 1 or any(s.thread.warp == warp for s in bypassed)
+        split = len({s.thread.barrier for s in members}) > 1 or any(s.thread.warp == warp for s in past)
         if split:
-            return min(members, key=_line)
+            return min(members, key=line_of)
     return waiting[0]
 
 
@@ -190,11 +192,11 @@ def check_barrier(kernel: str, waiting: list[Strand], ended: list[Strand], regio
     whole is not waited for.
     """
     warps = {s.thread.warp for s in waiting}
-    first = min(_line(s) for s in waiting)
-    bypassed = [s for s in ended if s.thread.warp in warps and _bypassed(s.thread, first, region_line)]
-    named = _where(waiting, bypassed)
+    first = min(line_of(s) for s in waiting)
+    past = [s for s in ended if s.thread.warp in warps and bypassed(s.thread, first, region_line)]
+    named = _where(waiting, past)
     arrived = sum(s.thread.barrier == named.thread.barrier for s in waiting)
-    missing = len(waiting) - arrived + len(bypassed)
+    missing = len(waiting) - arrived + len(past)
     if missing and named.thread.barrier is not None:
         site = named.thread.barrier
         raise barrier_divergence(kernel, named.thread.ctaid, arrived, missing, site.file, site.line)

@@ -1,7 +1,8 @@
 """Warp operations of the Python oracle: threads that wait for the lanes their mask names, then go on.
 
-What it models: a thread that reaches a warp operation waits until every lane of its mask waits at the same
-place (of the source, in the same iteration of the `for` loops around) with the same mask. activemask names no
+What it models: a thread that reaches a warp operation waits until every lane of its mask that has not returned
+waits at the same place (of the source, in the same iteration of the `for` loops around) with the same mask. A
+thread that ended by going past that place counts as one that has not returned, as in lockstep. activemask names no
 lanes: it gives those that wait at the same call once no thread of the warp can run and no other operation is
 complete, so a lane that a `while` loop has carried into a later iteration counts as well. What it leaves out:
 lanes that meet at one line in different iterations of a `while` loop, which lockstep would keep apart.
@@ -23,7 +24,7 @@ import numpy as np
 from dsl.lane_ops import DTYPES
 from dsl.messages import LANES, Dim3, check_shuffle_sources, check_warp_masks
 from dsl.oracle_arrays import Recorder, sized
-from dsl.oracle_threads import Meeting, Strand
+from dsl.oracle_threads import Meeting, Strand, bypassed, line_of
 
 FULL_MASK = 0xFFFFFFFF
 Lanes = dict[int, Any]
@@ -39,10 +40,17 @@ def _meeting(strand: Strand) -> Meeting:
     return meeting
 
 
-def _complete(group: list[Strand]) -> bool:
-    """Say whether the threads at one place are the lanes that the mask of each names."""
-    here = sum(1 << _lane(s) for s in group)
-    return all(_meeting(s).mask == here for s in group)
+def _live(warp: list[Strand], group: list[Strand]) -> int:
+    """Return the lanes of a warp that have not returned before the place at which a group waits."""
+    line = line_of(group[0])
+    there = [s for s in warp if not s.done or bypassed(s.thread, line, s.thread.passed_line)]
+    return sum(1 << _lane(s) for s in there)
+
+
+def _complete(warp: list[Strand], group: list[Strand]) -> bool:
+    """Say whether the threads at one place are the live lanes that the mask of each names."""
+    here, live = sum(1 << _lane(s) for s in group), _live(warp, group)
+    return all((mask := _meeting(s).mask) is not None and mask & live == here for s in group)
 
 
 def _let_go(kernel: str, block_size: Dim3, group: list[Strand]) -> None:
@@ -55,32 +63,37 @@ def _let_go(kernel: str, block_size: Dim3, group: list[Strand]) -> None:
     results = first.finish({_lane(s): _meeting(s).value for s in group})
     for strand in group:
         _meeting(strand).result = results.get(_lane(strand))
+        strand.thread.passed_line = line_of(strand)
         strand.thread.meeting = None
 
 
-def let_go(kernel: str, block_size: Dim3, waiting: list[Strand]) -> tuple[str, list[Strand]]:
-    """Let the threads of one operation go on, of those of a warp that wait; return its name and the threads.
+def let_go(kernel: str, block_size: Dim3, warp: list[Strand]) -> tuple[str, list[Strand]] | None:
+    """Let the threads of one operation of a warp go on; return its name and the threads, None if none wait.
 
-    The first complete operation in the order of the source goes, or the first activemask where none is
+    warp: its threads that had not returned when the region between barriers began. The first complete operation in the order of the source goes, or the first activemask where none is
     complete. Raises WarpDivergence where nobody can go on.
     """
     groups: dict[tuple[int, ...], list[Strand]] = {}
+    waiting = [s for s in warp if s.thread.meeting is not None]
     for strand in sorted(waiting, key=lambda s: (_meeting(s).order, _lane(s))):
         groups.setdefault(_meeting(strand).path, []).append(strand)
-    ready = [g for g in groups.values() if _complete(g)]
+    if not groups:
+        return None
+    ready = [g for g in groups.values() if _complete(warp, g)]
     ready += [g for g in groups.values() if _meeting(g[0]).mask is None]
     if not ready:
-        _refuse(kernel, block_size, next(iter(groups.values())))
+        _refuse(kernel, block_size, warp, next(iter(groups.values())))
     name = _meeting(ready[0][0]).operation
     _let_go(kernel, block_size, ready[0])
     return name, ready[0]
 
 
-def _refuse(kernel: str, block_size: Dim3, group: list[Strand]) -> None:
+def _refuse(kernel: str, block_size: Dim3, warp: list[Strand], group: list[Strand]) -> None:
     """Raise WarpDivergence for the lowest lane that is wrong at an operation that is not complete."""
     first, thread = _meeting(group[0]), group[0].thread
     masks = {_lane(s): m for s in group if (m := _meeting(s).mask) is not None}
-    check_warp_masks(kernel, first.operation, thread.ctaid, block_size, thread.warp, masks, *first.site[1:])
+    place = (kernel, first.operation, thread.ctaid, block_size, thread.warp)
+    check_warp_masks(*place, masks, _live(warp, group), *first.site[1:])
 
 
 def _bits(value: Any) -> Any:
@@ -202,7 +215,7 @@ class WarpOperations:
         )
 
     def match_all_sync(self, mask: Any, value: Any) -> Any:
-        """Return (mask, True) where all lanes have the same bits, else (0, False)."""
+        """Return (the mask's lanes that take part, True) where all have the same bits, else (0, False)."""
         return self._meet("match_all_sync", sys._getframe(1), mask, _match_all, value)
 
     def syncwarp(self, mask: Any = FULL_MASK) -> None:

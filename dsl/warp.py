@@ -76,6 +76,10 @@ class Warp:
         if mask.any():
             self.pending[target] = self.pending[target] | mask if target in self.pending else mask
 
+    def live(self, running: Array) -> Array:
+        """Return the lanes that have not returned: those that run, and those that wait for other blocks."""
+        return np.logical_or.reduce([running, *self.pending.values()])
+
     def elsewhere(self) -> int:
         """Return how many live lanes wait for other blocks than the one running."""
         return sum(int(mask.sum()) for mask in self.pending.values())

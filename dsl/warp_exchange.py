@@ -1,7 +1,8 @@
 """Warp operations of the interpreter: what lanes of one warp learn from each other's registers.
 
 What it models: shuffles, votes, matches and syncwarp, by the lanes that run the instruction and the mask that
-each of them brings. What it leaves out: lanes that meet at different instructions (an error here), and time.
+each of them brings. Lanes that have returned or never existed may be named; they are in no result, as the PTX
+ISA says of match.sync and vote.sync, and are no source of a shuffle. What it leaves out: lanes that meet at different instructions (an error here), and time.
 Which ncu metric checks it: none of the memory's; the instructions are counted as
 `gpusim.counters.Counters.warp_operations`.
 """
@@ -97,11 +98,11 @@ _GIVES: dict[type, Callable[[Place, Warp, Any, Array], Array]] = {
 
 
 def execute(place: Place, warp: Warp, instr: ir.WarpOp, mask: Array) -> None:
-    """Run a warp operation in the lanes of a mask; raise WarpDivergence where it names other lanes."""
-    named = _lanes(warp.read(instr.mask, "u32"), mask)
+    """Run a warp operation in the lanes of a mask; raise WarpDivergence where it names other live lanes."""
+    named, live = _lanes(warp.read(instr.mask, "u32"), mask), bits_of(warp.live(mask))
     name = messages.operation_name(instr)
     messages.check_warp_masks(
-        place.kernel, name, place.block, place.block_size, warp.number, named, *instr.loc
+        place.kernel, name, place.block, place.block_size, warp.number, named, live, *instr.loc
     )
     if not isinstance(instr, ir.SyncWarp):
         warp.write(instr.dst, _GIVES[type(instr)](place, warp, instr, mask), mask)

@@ -194,10 +194,24 @@ def half(out):
         out[t] = cuda.shfl_up_sync(FULL, t, 1)
 
 
-def returned(out):
+def gone_past(out):
+    if cuda.threadIdx.x != 3:
+        cuda.syncwarp()
+
+
+def returns_below(out):
+    if cuda.threadIdx.x != 3:
+        out[0] = cuda.ballot_sync(FULL, True)
     if cuda.threadIdx.x == 3:
         return
-    cuda.syncwarp()
+    out[1] = 1
+
+
+def from_a_returned_lane(out):
+    t = cuda.threadIdx.x
+    if t == 3:
+        return
+    out[t] = cuda.shfl_xor_sync(FULL, t, 1)
 
 
 def unnamed(out):
@@ -225,7 +239,9 @@ REFUSED: dict[str, tuple[Callable[..., None], int, str]] = {
         3,
         r"lane 16 \(thread \(16, 0, 0\)\).*shfl_down_sync: a lane named in the mask does not take part",
     ),
-    "a lane that returned": (returned, 3, r"lane 3 \(thread \(3, 0, 0\)\).*syncwarp: .* has returned"),
+    "a lane gone past": (gone_past, 2, r"lane 3 \(thread \(3, 0, 0\)\).*syncwarp: .* has not returned"),
+    "a lane that returns below": (returns_below, 2, r"lane 3 .*ballot_sync: .* has not returned"),
+    "a source that returned": (from_a_returned_lane, 4, r"lane 2 .*it reads lane 3, which does not take part"),
     "an active lane": (unnamed, 1, r"lane 8 \(thread \(8, 0, 0\)\).*ballot_sync: an active lane is not"),
     "two masks": (two_masks, 1, r"lane 4 .*its mask is 0xfffffff0, the warp's first .* has 0x0000000f"),
     "a source": (outside, 2, r"lane 0 \(thread \(0, 0, 0\)\).*shfl_xor_sync: it reads lane 12"),
@@ -244,9 +260,92 @@ def test_both_oracles_refuse_with_the_same_words(name: str) -> None:
     assert f"{__file__}:{line_of(kernel, after)}: " in str(by_source.value)
 
 
-def test_a_lane_past_the_end_of_the_block_does_not_take_part() -> None:
-    with pytest.raises(WarpDivergence, match=r"warp 1, lane 8 \(no thread of the block\)"):
+def test_a_lane_past_the_end_of_the_block_is_no_source_of_a_shuffle() -> None:
+    with pytest.raises(WarpDivergence, match=r"warp 1, lane 6 .*shfl_down_sync: it reads lane 8"):
         run(shuffles, 40, np.zeros((40, 4), np.int32))
+
+
+# The next five are tests of numba-cuda (test_warp_ops.py, test_sync.py): 10 threads, masks of 32 and 16 lanes.
+
+
+def match_any(out, x):
+    i = cuda.grid(1)
+    out[i] = cuda.match_any_sync(FULL, x[i])
+
+
+def match_all(out, x):
+    i = cuda.grid(1)
+    same, equal = cuda.match_all_sync(FULL, x[i])
+    out[i] = same if equal else 0
+
+
+def useless_syncwarp(out):
+    i = cuda.grid(1)
+    cuda.syncwarp()
+    out[i] = i
+
+
+def useless_syncwarp_with_mask(out):
+    i = cuda.grid(1)
+    cuda.syncwarp(0xFFFF)
+    out[i] = i
+
+
+TEN = np.arange(10, dtype=np.int32)
+
+
+def test_ten_threads_may_match_under_the_mask_of_a_whole_warp() -> None:
+    _, (out, _) = hold_against_interpreter(match_any, 1, 10, (TEN.copy(), TEN % 2))
+    assert out.tolist() == [0b0101010101, 0b1010101010] * 5
+    _, (out, _) = hold_against_interpreter(match_all, 1, 10, (TEN.copy(), 0 * TEN))
+    assert out.tolist() == [0b1111111111] * 10
+    _, (out, _) = hold_against_interpreter(match_all, 1, 10, (TEN.copy(), TEN // 9))
+    assert out.tolist() == [0] * 10
+
+
+@pytest.mark.parametrize("kernel", [useless_syncwarp, useless_syncwarp_with_mask])
+def test_ten_threads_may_wait_for_a_whole_warp(kernel: Callable[..., None]) -> None:
+    _, (out,) = hold_against_interpreter(kernel, 1, 10, (0 * TEN,))
+    assert out.tolist() == TEN.tolist()
+
+
+def guarded(out, n):
+    i = cuda.grid(1)
+    if i >= n:
+        return
+    out[i] = cuda.ballot_sync(FULL, i % 2 == 0)
+
+
+def test_lanes_that_returned_may_be_named_and_are_in_no_ballot() -> None:
+    _, (out, _) = hold_against_interpreter(guarded, 1, 32, (np.zeros(32, np.int32), np.int32(10)))
+    assert out.tolist() == [0b0101010101] * 10 + [0] * 22
+
+
+def leave_one_by_one(out, n):
+    t = cuda.threadIdx.x
+    for k in range(n):
+        out[t] += cuda.popc(cuda.ballot_sync(FULL, True))
+        if t == k:
+            return
+    cuda.syncthreads()
+    out[t] += cuda.popc(cuda.ballot_sync(FULL, True))
+
+
+def leave_by_halves(out):
+    t = cuda.threadIdx.x
+    step = 16
+    while step > 0:
+        out[t] += cuda.popc(cuda.ballot_sync(FULL, True))
+        if t >= step:
+            return
+        step //= 2
+
+
+def test_lanes_that_leave_a_loop_are_missed_by_no_later_iteration() -> None:
+    _, (out, _) = hold_against_interpreter(leave_one_by_one, 1, 10, (0 * TEN, np.int32(3)))
+    assert out.tolist() == [10, 10 + 9, 10 + 9 + 8] + [10 + 9 + 8 + 7] * 7
+    _, (out,) = hold_against_interpreter(leave_by_halves, 1, 32, (np.zeros(32, np.int32),))
+    assert out[[31, 16, 15, 8, 7]].tolist() == [32, 32, 48, 48, 56]
 
 
 def skipped(out):

@@ -231,7 +231,7 @@ def test_a_named_lane_in_another_branch_is_an_error_that_names_it(name: str) -> 
     message = refusal(OPERATIONS[name], lanes=8)
     assert re.fullmatch(
         r"kernel kernel, block \(0, 0, 0\), warp 0, lane 8 \(thread \(8, 0, 0\)\), k\.py:\d+: " + name + ": "
-        r"a lane named in the mask does not take part: it is in another branch or has returned; move .*",
+        r"a lane named in the mask does not take part: it has not returned, and is in another branch; move .*",
         message,
     )
 
@@ -256,23 +256,67 @@ def test_an_active_lane_that_the_mask_leaves_out_is_an_error_that_names_it() -> 
     assert "syncwarp: an active lane is not named in the mask; name every lane that runs this line" in message
 
 
-def test_a_lane_past_the_end_of_the_block_does_not_take_part() -> None:
-    message = refusal(OPERATIONS["syncwarp"], lanes=64, block=40)
-    assert "warp 1, lane 8 (no thread of the block)" in message
-    assert "the block has no such thread; launch a multiple of 32 threads" in message
+@pytest.mark.parametrize("mask", [0xFFFFFFFF, 0xFF, 0xFFFF])
+def test_lanes_past_the_end_of_the_block_may_be_named_and_are_in_no_result(mask: int) -> None:
+    ballot = only_low_lanes(lambda b, t, dst: b.add(ir.Vote, "ballot", dst, Imm(True), Imm(mask)), 64)
+    assert outputs(ballot, "u32", 8) == [0xFF] * 8
 
 
-def test_a_lane_that_has_returned_does_not_take_part() -> None:
+@pytest.mark.parametrize(("mode", "expected"), [("any", [0x155, 0x2AA] * 5), ("all", [0] * 10)])
+def test_ten_threads_may_match_under_the_mask_of_a_whole_warp(mode: str, expected: list[int]) -> None:
+    parity = match(mode, lambda b, t: b.alu("and", "s32", t, Imm(1)), "s32")
+    assert outputs(to_each(parity, "u32"), "u32", 10) == expected
+    same = match(mode, lambda b, t: b.alu("mov", "s32", Imm(4)), "s32")
+    assert outputs(to_each(same, "u32"), "u32", 10) == [0x3FF] * 10
+
+
+def returning(lane: int, at: int, make: Callable[[Builder, Reg, Reg], None]) -> ir.Function:
+    """Run an instruction, then store to o; one lane returns instead, in a block before (1) or behind (4)."""
     b = Builder()
     b.block()
-    b.end(ir.Bra, b.setp("eq", "s32", b.sreg("tid.x"), Imm(3)), 2, 1)
-    b.block()
-    b.add(ir.SyncWarp, FULL)
-    b.end(ir.Jmp, 2)
+    t = b.sreg("tid.x")
+    dst = b.alu("mov", "u32", Imm(0))
+    b.end(ir.Bra, b.setp("eq", "s32", t, Imm(lane)), at, 2)
     b.block()
     b.end(ir.Ret)
-    with pytest.raises(WarpDivergence, match=r"lane 3 \(thread \(3, 0, 0\)\).*has returned"):
-        Device().run(b.done(), 1, 32)
+    b.block()
+    make(b, t, dst)
+    b.end(ir.Jmp, 3)
+    b.block()
+    b.store("global", "u32", dst, b.at("o", b.wide(t)), "o")
+    b.end(ir.Jmp, 4)
+    b.block()
+    b.end(ir.Ret)
+    return b.done()
+
+
+def test_a_lane_that_has_returned_may_be_named_and_is_in_no_result() -> None:
+    ballot = returning(3, 1, lambda b, t, dst: b.add(ir.Vote, "ballot", dst, Imm(True), FULL))
+    assert outputs(ballot, "u32") == [0xFFFFFFF7] * 3 + [0] + [0xFFFFFFF7] * 28
+
+
+def test_a_lane_that_has_yet_to_return_takes_part_or_is_an_error() -> None:
+    fn = returning(3, 4, OPERATIONS["syncwarp"])
+    with pytest.raises(WarpDivergence, match=r"lane 3 \(thread \(3, 0, 0\)\).*has not returned"):
+        Device(o=np.zeros(32, np.uint32)).run(fn, 1, 32)
+
+
+def test_masks_that_differ_in_lanes_that_returned_or_never_existed_are_the_same_mask() -> None:
+    def make(b: Builder, t: Reg, dst: Reg) -> None:
+        mask = b.reg("u32")
+        b.add(ir.Selp, "u32", mask, Imm(0xFFFF), Imm(0x3F7), b.setp("lt", "s32", t, Imm(4)))
+        b.add(ir.Vote, "ballot", dst, Imm(True), mask)
+
+    assert outputs(returning(3, 1, make), "u32", 10) == [0x3F7] * 3 + [0] + [0x3F7] * 6
+
+
+@pytest.mark.parametrize(("block", "reader", "source"), [(10, 9, 10), (32, 2, 3)])
+def test_a_lane_that_returned_or_never_existed_is_no_source_of_a_shuffle(
+    block: int, reader: int, source: int
+) -> None:
+    fn = returning(3 if block == 32 else 99, 1, OPERATIONS["shfl_down_sync"])
+    with pytest.raises(WarpDivergence, match=rf"lane {reader} .*it reads lane {source}, which does not take"):
+        Device(o=np.zeros(block, np.uint32)).run(fn, 1, block)
 
 
 def test_lanes_that_bring_different_masks_are_an_error_that_names_the_first_other_one() -> None:
