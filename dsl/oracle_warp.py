@@ -1,12 +1,12 @@
 """Warp operations of the Python oracle: threads that wait for the lanes their mask names, then go on.
 
-What it models: a thread that reaches a warp operation waits until every lane of its mask that has not returned
-waits at the same place (of the source, in the same iteration of the `for` loops around) with the same mask. A
-thread that ended by going past that place counts as one that has not returned, as in lockstep. activemask names no
-lanes: it gives those that wait at the same call once no thread of the warp can run and no other operation is
-complete, so a lane that a `while` loop has carried into a later iteration counts as well. What it leaves out:
-lanes that meet at one line in different iterations of a `while` loop, which lockstep would keep apart.
-Checked by no ncu metric; tests hold it against the interpreter.
+What it models: a thread that reaches a warp operation waits until every lane of its mask that has not
+returned waits at the same place (of the source, in the same iteration of the `for` loops around) with the
+same mask. A thread that ended by going past that place counts as one that has not returned, as in lockstep.
+activemask names no lanes: it gives those that wait at the same call once no thread of the warp can run and no
+other operation is complete, so a lane that a `while` loop has carried into a later iteration counts as well.
+What it leaves out: lanes that meet at one line in different iterations of a `while` loop, which lockstep
+would keep apart. Checked by no ncu metric; tests hold it against the interpreter.
 """
 
 from __future__ import annotations
@@ -70,8 +70,9 @@ def _let_go(kernel: str, block_size: Dim3, group: list[Strand]) -> None:
 def let_go(kernel: str, block_size: Dim3, warp: list[Strand]) -> tuple[str, list[Strand]] | None:
     """Let the threads of one operation of a warp go on; return its name and the threads, None if none wait.
 
-    warp: its threads that had not returned when the region between barriers began. The first complete operation in the order of the source goes, or the first activemask where none is
-    complete. Raises WarpDivergence where nobody can go on.
+    warp: its threads that had not returned when the region between barriers began. The first complete
+    operation in the order of the source goes, or the first activemask where none is complete. Raises
+    WarpDivergence where nobody can go on.
     """
     groups: dict[tuple[int, ...], list[Strand]] = {}
     waiting = [s for s in warp if s.thread.meeting is not None]

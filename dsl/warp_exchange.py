@@ -2,9 +2,9 @@
 
 What it models: shuffles, votes, matches and syncwarp, by the lanes that run the instruction and the mask that
 each of them brings. Lanes that have returned or never existed may be named; they are in no result, as the PTX
-ISA says of match.sync and vote.sync, and are no source of a shuffle. What it leaves out: lanes that meet at different instructions (an error here), and time.
-Which ncu metric checks it: none of the memory's; the instructions are counted as
-`gpusim.counters.Counters.warp_operations`.
+ISA says of match.sync and vote.sync, and are no source of a shuffle. What it leaves out: lanes that meet at
+different instructions (an error here), and time. Which ncu metric checks it: none of the memory's; the
+instructions are counted as `gpusim.counters.Counters.warp_operations`.
 """
 
 from __future__ import annotations

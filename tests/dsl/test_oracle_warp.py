@@ -241,7 +241,11 @@ REFUSED: dict[str, tuple[Callable[..., None], int, str]] = {
     ),
     "a lane gone past": (gone_past, 2, r"lane 3 \(thread \(3, 0, 0\)\).*syncwarp: .* has not returned"),
     "a lane that returns below": (returns_below, 2, r"lane 3 .*ballot_sync: .* has not returned"),
-    "a source that returned": (from_a_returned_lane, 4, r"lane 2 .*it reads lane 3, which does not take part"),
+    "a source that returned": (
+        from_a_returned_lane,
+        4,
+        r"lane 2 .*it reads lane 3, which does not take part",
+    ),
     "an active lane": (unnamed, 1, r"lane 8 \(thread \(8, 0, 0\)\).*ballot_sync: an active lane is not"),
     "two masks": (two_masks, 1, r"lane 4 .*its mask is 0xfffffff0, the warp's first .* has 0x0000000f"),
     "a source": (outside, 2, r"lane 0 \(thread \(0, 0, 0\)\).*shfl_xor_sync: it reads lane 12"),
@@ -265,7 +269,7 @@ def test_a_lane_past_the_end_of_the_block_is_no_source_of_a_shuffle() -> None:
         run(shuffles, 40, np.zeros((40, 4), np.int32))
 
 
-# The next five are tests of numba-cuda (test_warp_ops.py, test_sync.py): 10 threads, masks of 32 and 16 lanes.
+# The next four kernels are those of numba-cuda's tests: 10 threads, masks of 32 and 16 lanes.
 
 
 def match_any(out, x):

@@ -231,7 +231,7 @@ def test_a_named_lane_in_another_branch_is_an_error_that_names_it(name: str) -> 
     message = refusal(OPERATIONS[name], lanes=8)
     assert re.fullmatch(
         r"kernel kernel, block \(0, 0, 0\), warp 0, lane 8 \(thread \(8, 0, 0\)\), k\.py:\d+: " + name + ": "
-        r"a lane named in the mask does not take part: it has not returned, and is in another branch; move .*",
+        r"a lane named in the mask does not take part: it has not returned, and is in another branch; .*",
         message,
     )
 
