@@ -23,10 +23,7 @@ from dsl.source import find
 from dsl.types import FLOATS, element_type
 from dsl.values import Arr, Device, Static, Tup, Val, Value, describe
 
-LATER = {
-    "print": "store the values in an array and print them on the host",
-    "literal_unroll": "loop over the tuple itself: such a loop is unrolled",
-}
+PRINT_LATER = "store the values in an array and print them on the host"
 
 
 def call(frame: Frame, node: ast.Call, used: bool) -> Value | None:
@@ -170,8 +167,8 @@ def _function(frame: Frame, callee: Value) -> FunctionType:
             )
         return func
     name = getattr(obj, "__name__", None) or describe(callee)
-    if obj is print or name == "literal_unroll":
-        raise frame.builder.refuse(f"{name} is not in the kernel language yet", LATER[name])
+    if obj is print:
+        raise frame.builder.refuse("print is not in the kernel language yet", PRINT_LATER)
     if (getattr(obj, "__module__", None) or "").startswith("numpy") or isinstance(obj, np.ufunc):
         raise frame.builder.refuse(
             f"the numpy function {name}",

@@ -279,6 +279,10 @@ class Cuda(WarpOperations, BitFunctions, Cached):
 
     threadfence_block = threadfence_system = threadfence
 
+    def literal_unroll(self, container: Any) -> Any:
+        """Return the tuple that a loop runs over."""
+        return container
+
     def nanosleep(self, ns: Any) -> None:
         """Do nothing: there is no time here."""
 

@@ -54,14 +54,16 @@ def resolve(frame: Frame, value: Value) -> Value:
     if isinstance(obj, DeviceName):
         return attribute(frame, obj.path)
     name = getattr(obj, "__name__", type(obj).__name__)
-    if _is_of_numba_cuda(getattr(obj, "py_func", obj)) and (not hasattr(obj, "py_func") or name in CALLS):
+    if _is_of_numba(getattr(obj, "py_func", obj), name) and (not hasattr(obj, "py_func") or name in CALLS):
         return attribute(frame, name)
     return value
 
 
-def _is_of_numba_cuda(obj: Any) -> bool:
+def _is_of_numba(obj: Any, name: str) -> bool:
+    """Say whether an object is numba.cuda's, or the one name outside it that kernels use."""
     owner = getattr(obj, "__module__", None)
-    return isinstance(owner, str) and owner.startswith(("numba.cuda", "numba_cuda"))
+    homes = ("numba.cuda", "numba_cuda", *(("numba.",) if name == "literal_unroll" else ()))
+    return isinstance(owner, str) and owner.startswith(homes)
 
 
 def attribute(frame: Frame, path: str) -> Value:
@@ -145,6 +147,14 @@ def _nanosleep(frame: Frame, given: dict[str, Value], used: bool) -> None:
     integer(frame, "nanosleep", "ns", given["ns"])
 
 
+def _literal_unroll(frame: Frame, given: dict[str, Value], used: bool) -> Value:
+    """Return the tuple itself: a loop over a tuple is unrolled."""
+    container = given["container"]
+    if not isinstance(container, Tup):
+        raise frame.builder.refuse(f"literal_unroll of {describe(container)}", "give a tuple")
+    return container
+
+
 def _array(space: str) -> Emitter:
     def emit(frame: Frame, node: ast.Call, args: tuple[Value, ...], keywords: Keywords, used: bool) -> Value:
         path = f"{space}.array"
@@ -203,6 +213,7 @@ CALLS: dict[str, Emitter] = {
     "local.array": _array("local"),
     **{name: takes(name, (), _fence) for name in ("threadfence", "threadfence_block", "threadfence_system")},
     "nanosleep": takes("nanosleep", ("ns",), _nanosleep),
+    "literal_unroll": takes("literal_unroll", ("container",), _literal_unroll),
     **warp_calls.CALLS,
     **memory_calls.CALLS,
     **number_calls.CALLS,

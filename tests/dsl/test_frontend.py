@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numba import float32, int32
+from numba import float32, int32, literal_unroll
 
 from dsl import cuda, ir
 from dsl.types import ArgType
@@ -219,6 +219,18 @@ def unrolled(o):
 def test_a_loop_over_a_tuple_is_unrolled() -> None:
     assert list(agree(unrolled, 1, 1, out(3))[0]) == [10, 90, 0]
     assert not ir.loops(compiled(unrolled, I64A))
+
+
+def unrolled_by_name(o, x):
+    for v in literal_unroll((2, 0.5)):
+        o[0] += v * 2
+    for a in cuda.literal_unroll((x, o)):
+        o[1] += a[0]
+
+
+def test_literal_unroll_of_numba_or_of_cuda_gives_its_tuple() -> None:
+    assert agree(unrolled_by_name, 1, 1, np.zeros(2), ints(7))[0].tolist() == [2 * 2 + 0.5 * 2, 7 + 5]
+    assert not ir.loops(compiled(unrolled_by_name, F64A, I64A))
 
 
 # expressions

@@ -114,7 +114,7 @@ def with_vector_of_numba(o):
 
 
 def with_unroll(o):
-    for x in literal_unroll((1, 2.0)):
+    for x in literal_unroll(o):
         o[0] += x
 
 
@@ -294,7 +294,7 @@ REFUSED = {
     with_fp16: "cuda.fp16 is not in the kernel language yet; compute in float32",
     with_vector: "the vector type cuda.float4 is not in the kernel language yet; use one variable a member",
     with_vector_of_numba: "the vector type cuda.int32x2 is not in the kernel language yet",
-    with_unroll: "literal_unroll is not in the kernel language yet; loop over the tuple itself",
+    with_unroll: "literal_unroll of the array 'o'; give a tuple",
     with_unknown_name: "cuda.shuffle is not in the kernel language; it has activemask, all_sync, any_sync, ",
     with_late_float: "the ns of cuda.nanosleep is float64, not an integer",
     with_bare_threadidx: "'o' is assigned something that is no number",
