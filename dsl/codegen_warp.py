@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dsl import ir
-from dsl.layout import Ctx, Error
+from dsl.layout import Ctx, Error, Frame
 from dsl.llvm import LANES, TYPES, lanes_constant, vector
 
 if TYPE_CHECKING:
@@ -38,18 +38,21 @@ def operation(cg: WarpCode, instr: ir.WarpOp) -> None:
 
 
 def _check_mask(cg: WarpCode, mask: ir.Operand, number: int) -> None:
-    """Stop the launch unless every active lane names exactly the active lanes."""
+    """Stop the launch unless every active lane names exactly the active lanes, those that returned aside."""
     t = cg.text
     if cg.full and isinstance(mask, ir.Imm) and int(mask.value) & 0xFFFFFFFF == 0xFFFFFFFF:
         return
+    live = "-1" if cg.full else t.do(f"load i32, ptr {t.field('%frame', Frame.LIVE)}")
     if cg.shapes.of(mask).uniform:
-        same = t.do(f"icmp eq i32 {cg.raw(mask, 'u32')}, {cg.bits}")
+        named = t.do(f"and i32 {cg.raw(mask, 'u32')}, {live}")
+        same = t.do(f"icmp eq i32 {named}, {cg.bits}")
     else:
-        equal = t.do(f"icmp eq {INTS} {cg.vector(mask, 'u32')}, {t.splat(cg.bits, 'i32')}")
+        lanes = t.do(f"and {INTS} {cg.vector(mask, 'u32')}, {t.splat(live, 'i32')}")
+        equal = t.do(f"icmp eq {INTS} {lanes}, {t.splat(cg.bits, 'i32')}")
         among = t.do(f"and i32 {t.bits(equal)}, {cg.bits}")
         same = t.do(f"icmp eq i32 {among}, {cg.bits}")
-    named = t.do(f"zext {INTS} {cg.vector(mask, 'u32')} to {WORDS}")
-    _stop_unless(cg, same, Error.WARP_MASK, number, named)
+    masks = t.do(f"zext {INTS} {cg.vector(mask, 'u32')} to {WORDS}")
+    _stop_unless(cg, same, Error.WARP_MASK, number, masks)
 
 
 def _stop_unless(cg: WarpCode, fine: str, error: Error, number: int, lanes: str) -> None:

@@ -80,8 +80,8 @@ def jit(func_or_sig: Any = None, device: bool = False, **options: Any) -> Any:
     """Make a kernel (or, with device=True, a device function) of a Python function.
 
     Bare, with options, or with signatures. The source text is read here, so that a later edit of the file
-    does no harm. Signatures are ignored, as types come from each launch. Of the options `max_registers`
-    matters to occupancy; numba's others (fastmath, debug, opt, lineinfo, cache, inline, link, launch_bounds
+    does no harm. A signature gives scalar arguments their types. Of the options `max_registers` matters to
+    occupancy; numba's others (fastmath, debug, opt, lineinfo, cache, inline, link, launch_bounds
     ...) are kept and ignored.
     """
     from dsl.launch import Dispatcher
@@ -91,9 +91,11 @@ def jit(func_or_sig: Any = None, device: bool = False, **options: Any) -> Any:
         if isinstance(py_func, FunctionType):
             with suppress(UnsupportedFeature):  # what is wrong with it is said at the first launch
                 find(py_func)
-        return Dispatcher(py_func, device=device, options=dict(options))
+        return Dispatcher(py_func, device=device, options={**options, "signature": signature})
 
-    return decorate(func_or_sig) if callable(func_or_sig) and hasattr(func_or_sig, "__code__") else decorate
+    bare = callable(func_or_sig) and hasattr(func_or_sig, "__code__")
+    signature = None if bare else func_or_sig
+    return decorate(func_or_sig) if bare else decorate
 
 
 __all__ = [

@@ -143,10 +143,15 @@ class HostThread:
         instr = self.compiled.code.warp_ops[site]
         active = int(self.ctx[Ctx.ERROR_MASK])
         lanes = {k: int(self.ctx[Ctx.ERROR_INDEX + k]) for k in range(LANES) if active >> k & 1}
-        check = messages.check_warp_masks if kind is Error.WARP_MASK else messages.check_shuffle_sources
         where = self.compiled.fn.name, messages.operation_name(instr), block, self.compiled.key.block
+        warp = int(self.ctx[Ctx.WARP])
         try:
-            check(*where, int(self.ctx[Ctx.WARP]), lanes, *instr.loc)
+            if kind is Error.WARP_MASK:
+                live = int(
+                    self.frames.view(np.int64).reshape(self.compiled.code.n_warps, -1)[warp, Frame.LIVE]
+                )
+                messages.check_warp_masks(*where, warp, lanes, live, *instr.loc)
+            messages.check_shuffle_sources(*where, warp, lanes, *instr.loc)
         except WarpDivergence as error:
             return error
         raise AssertionError(f"{instr} stopped a launch whose lanes agree")

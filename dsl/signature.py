@@ -1,0 +1,55 @@
+"""Signatures given to `@cuda.jit`: the types that scalar arguments are converted to, as numba.cuda does.
+
+What it models: an eager signature such as "void(int32[:], int32)" makes the kernel take an int32, whatever
+the caller passes. What it leaves out: array types (an array brings its own) and return types. Which ncu
+metric checks it: the split between 32-bit and 64-bit arithmetic.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gpusim.errors import LaunchRefused, UnsupportedFeature
+
+
+def argument_types(signature: Any) -> tuple[Any, ...] | None:
+    """Return the numba types of a signature's arguments: a string, a numba signature, a tuple of types, or a
+    list of them.
+
+    None: no signature. Of a list the first counts. Raises UnsupportedFeature for what numba cannot read.
+    """
+    if signature is None:
+        return None
+    from numba.core import errors, sigutils
+
+    first = signature[0] if isinstance(signature, list) else signature
+    try:
+        return tuple(sigutils.normalize_signature(first)[0])
+    except (TypeError, ValueError, NameError, SyntaxError, errors.NumbaError) as error:
+        raise UnsupportedFeature(f"the signature {first!r} of cuda.jit cannot be read: {error}") from error
+
+
+def cast_scalars(kernel: str, signature: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the arguments with scalars in the signature's types.
+
+    Raise LaunchRefused if their number differs.
+    """
+    wanted = argument_types(signature)
+    if wanted is None:
+        return args
+    if len(wanted) != len(args):
+        raise LaunchRefused(f"kernel {kernel}: its signature has {len(wanted)} arguments, {len(args)} were "
+                            "given")
+    return tuple(_cast(value, type_) for value, type_ in zip(args, wanted, strict=True))
+
+
+def _cast(value: Any, type_: Any) -> Any:
+    if hasattr(value, "shape") and not isinstance(value, np.generic):
+        return value
+    name = {"boolean": "bool"}.get(str(type_), str(type_))
+    try:
+        return np.dtype(name).type(value)
+    except TypeError:
+        return value
