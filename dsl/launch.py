@@ -21,6 +21,7 @@ import numpy as np
 
 from dsl import ir, messages
 from dsl.frontend import compile_function
+from dsl.signature import cast_scalars
 from dsl.types import ArgType, arg_type
 from gpusim import session
 from gpusim.arch import Arch
@@ -349,6 +350,7 @@ def launch(
     name = kernel.__name__
     size, shape = _positive(grid, "grid", name), _positive(block, "block", name)
     _check_arguments(kernel, args, counts_only)
+    args = cast_scalars(kernel.__name__, kernel.options.get("signature"), args)
     arg_types = tuple(arg_type(a) for a in args)
     fn = kernel.function(arg_types)
     buffers = _buffers(fn, shared_bytes)
