@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,15 +64,11 @@ class VirtualArray:
 
 def _reserve(nbytes: int) -> mmap.mmap:
     """Return lazily committed pages; half as many as long as the host refuses (a limit on address space)."""
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
-    while True:
-        try:
-            return mmap.mmap(-1, nbytes, flags=flags)
-        except OSError as error:
-            nbytes //= 2
-            if nbytes < LEAST_BYTES:
-                message = f"the host gives less than {LEAST_BYTES} bytes of address space; raise ulimit -v"
-                raise LaunchRefused(message) from error
+    while nbytes >= LEAST_BYTES:
+        with suppress(OSError):
+            return mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE)
+        nbytes //= 2
+    raise LaunchRefused(f"the host gives less than {LEAST_BYTES} bytes of address space; raise ulimit -v")
 
 
 class GlobalMemory:
