@@ -64,11 +64,12 @@ class VirtualArray:
 
 def _reserve(nbytes: int) -> mmap.mmap:
     """Return lazily committed pages; half as many as long as the host refuses (a limit on address space)."""
-    while nbytes >= LEAST_BYTES:
+    least = min(nbytes, LEAST_BYTES)
+    while nbytes >= least:
         with suppress(OSError):
             return mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE)
         nbytes //= 2
-    raise LaunchRefused(f"the host gives less than {LEAST_BYTES} bytes of address space; raise ulimit -v")
+    raise LaunchRefused(f"the host gives less than {least} bytes of address space; raise ulimit -v")
 
 
 class GlobalMemory:
