@@ -72,6 +72,7 @@ match_any_sync, match_all_sync, activemask, lanemask_lt = (
 popc, brev, clz, ffs, selp, fma, cbrt = (
     DeviceName(n) for n in ("popc", "brev", "clz", "ffs", "selp", "fma", "cbrt")
 )
+literal_unroll = DeviceName("literal_unroll")
 ldca, ldcg, ldcs, ldlu, ldcv = (DeviceName(n) for n in ("ldca", "ldcg", "ldcs", "ldlu", "ldcv"))
 stcg, stcs, stwb, stwt = (DeviceName(n) for n in ("stcg", "stcs", "stwb", "stwt"))
 
@@ -129,6 +130,7 @@ __all__ = [
     "ldcs",
     "ldcv",
     "ldlu",
+    "literal_unroll",
     "local",
     "match_all_sync",
     "match_any_sync",

@@ -12,6 +12,7 @@ import pytest
 from numba import float32, int32, literal_unroll
 
 from dsl import cuda, ir
+from dsl.cuda import literal_unroll as unroll_of_dsl
 from dsl.types import ArgType
 from tests.dsl.frontend_support import agree, compiled, interpret, ops
 
@@ -224,13 +225,19 @@ def test_a_loop_over_a_tuple_is_unrolled() -> None:
 def unrolled_by_name(o, x):
     for v in literal_unroll((2, 0.5)):
         o[0] += v * 2
-    for a in cuda.literal_unroll((x, o)):
+    for a in unroll_of_dsl((x, o)):
         o[1] += a[0]
+
+
+def unrolled_as_attribute(o):
+    for v in cuda.literal_unroll((3, 4)):
+        o[0] += v
 
 
 def test_literal_unroll_of_numba_or_of_cuda_gives_its_tuple() -> None:
     assert agree(unrolled_by_name, 1, 1, np.zeros(2), ints(7))[0].tolist() == [2 * 2 + 0.5 * 2, 7 + 5]
     assert not ir.loops(compiled(unrolled_by_name, F64A, I64A))
+    assert list(agree(unrolled_as_attribute, 1, 1, out(1))[0]) == [3 + 4]
 
 
 # expressions
