@@ -46,10 +46,11 @@ def cast_scalars(kernel: str, signature: Any, args: tuple[Any, ...]) -> tuple[An
 
 
 def _cast(value: Any, type_: Any) -> Any:
+    """Return a scalar in a numba type; an integer that does not fit wraps, as in C."""
     if hasattr(value, "shape") and not isinstance(value, np.generic):
         return value
     name = {"boolean": "bool"}.get(str(type_), str(type_))
     try:
-        return np.dtype(name).type(value)
+        return np.asarray(value).astype(np.dtype(name))[()]
     except TypeError:
         return value

@@ -19,6 +19,10 @@ def test_a_signature_gives_scalars_their_types_and_leaves_arrays_alone():
     assert (type(whole), whole, type(real), real) == (np.int32, 7, np.float32, 0.5)
 
 
+def test_an_integer_that_does_not_fit_wraps():
+    assert cast_scalars("k", "void(int32)", (0xFFFFFFFF,)) == (-1,)
+
+
 def test_no_signature_changes_nothing():
     assert cast_scalars("k", None, (1, 2.0)) == (1, 2.0)
 
