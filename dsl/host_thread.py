@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from dsl import ir
     from dsl.engine import Compiled
 
-TRACE_RECORDS = 1 << 30
-"""Records one wave may have; their pages (8 GiB) are committed only as far as they are written."""
+TRACE_RECORDS = 1 << 28
+"""Records of a wave on one host thread; their pages (2 GiB) are committed only as far as they are written."""
 
 
 class TraceBuffer:
@@ -116,8 +116,8 @@ class HostThread:
                 return messages.endless_loop(fn.name, (x, y, z), who, self.max_steps, loc.file, loc.line)
         limit = len(self.buffer.records)
         return LaunchRefused(
-            f"kernel {fn.name}: one wave of blocks makes more than {limit} trace records; "
-            "launch a smaller grid"
+            f"kernel {fn.name}: the blocks that run together make more than {limit} requests; "
+            "let each block do less, as by a larger grid or a shorter loop"
         )
 
     def _end_of(self, b: int) -> ir.Loc:

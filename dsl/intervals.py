@@ -114,6 +114,25 @@ def _narrow(interval: Interval, op: str, bound: Interval) -> Interval:
     return lo, hi
 
 
+def type_range(type_: str) -> Interval:
+    """Return what an integer type holds.
+
+    All integers for s64, whose overflow is left out, and other types.
+    """
+    if type_ in ("s64", "pred") or type_[0] not in "su":
+        return TOP
+    bits = 8 * ir.BYTES[type_]
+    if type_[0] == "u":
+        return 0, (INF if bits == 64 else 2**bits - 1)
+    return -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+
+
+def wrapped(interval: Interval, type_: str) -> Interval:
+    """Return an interval as a type can hold it: all of the type where some value wraps around."""
+    lo, hi = type_range(type_)
+    return interval if lo <= interval[0] and interval[1] <= hi else (lo, hi)
+
+
 def _to_multiples(interval: Interval, divisor: int) -> Interval:
     """Return the part of an interval between multiples of a number."""
     if divisor <= 1:
@@ -240,6 +259,12 @@ class Intervals:
 
     def _transfer(self, instr: ir.Instr, value: Callable[[ir.Operand], Interval | None]) -> Interval | None:
         """Return the interval an instruction gives for those of its operands; None while one is unknown."""
+        found, reg = self._unwrapped(instr, value), written(instr)
+        if found is None or reg is None:
+            return found
+        return wrapped(found, instr.to_type if isinstance(instr, ir.Cvt) else reg.type)
+
+    def _unwrapped(self, instr: ir.Instr, value: Callable[[ir.Operand], Interval | None]) -> Interval | None:
         match instr:
             case ir.Sreg(name=name):
                 return self._special(name)

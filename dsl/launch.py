@@ -26,7 +26,7 @@ from dsl.types import ArgType, arg_type
 from gpusim import session
 from gpusim.arch import Arch
 from gpusim.counters import Counters, Hierarchy
-from gpusim.errors import BadOption, LaunchRefused
+from gpusim.errors import BadOption, LaunchRefused, UnsupportedFeature
 from gpusim.launch import Launch, LineAccess, Registers
 from gpusim.memory import GlobalMemory, VirtualArray, owner_of
 from gpusim.occupancy import check_launch, occupancy, opt_in_note
@@ -35,6 +35,8 @@ from gpusim.scheduler import waves
 ENGINES = ("auto", "compiled", "ir", "oracle")
 QUANTUM_RECORDS = 32
 """Records a block replays before its neighbours take a turn (modelled): about a tile row of 32 requests."""
+LOCAL_BYTES_LIMIT = 512 * 1024
+"""Local memory a thread can have: 512 KB, of every compute capability so far (CUDA programming guide)."""
 Progress = Callable[[int, int], None]
 _Wave = Callable[[int, int], tuple[np.ndarray, np.ndarray]]
 """(first block, count) -> (records, offsets) of one wave, as dsl.engine.EngineRun.wave."""
@@ -308,6 +310,49 @@ def _check_arguments(kernel: Dispatcher, args: tuple[Any, ...], counts_only: boo
     for name, value in zip(names, args, strict=True):
         if isinstance(value, VirtualArray) and not counts_only:
             raise LaunchRefused(f"argument {name} of {who} has no data; only --counts-only can run it")
+        _check_array(f"argument {name} of {who}", value)
+
+
+def _check_array(what: str, value: Any) -> None:
+    """Refuse arrays that the device cannot hold as they are."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        raise LaunchRefused(f"{what} is an array without dimensions; pass a scalar, or an array of shape "
+                            "(1,)")
+    if isinstance(value, np.ndarray) and not value.dtype.isnative:
+        native = value.dtype.newbyteorder("=")
+        raise LaunchRefused(f"{what} has bytes in the other order; pass it as .astype({str(native)!r})")
+
+
+def _types_of(kernel: Dispatcher, args: tuple[Any, ...]) -> tuple[ArgType, ...]:
+    """Return the arguments' types; say which argument has none."""
+    types, names = [], kernel.py_func.__code__.co_varnames
+    for name, value in zip(names, args, strict=False):
+        try:
+            types.append(arg_type(value))
+        except UnsupportedFeature as error:
+            message = f"kernel {kernel.__name__}, argument {name}: {error}"
+            raise UnsupportedFeature(message) from error
+    return tuple(types)
+
+
+def _check_function(fn: ir.Function, args: tuple[Any, ...]) -> None:
+    """Refuse a kernel that writes to a read-only array, and one whose threads have too much local memory."""
+    written = {
+        instr.array
+        for block in fn.blocks
+        for instr in block.instrs
+        if isinstance(instr, (ir.St, ir.Atom)) and instr.space == "global"
+    }
+    for param, value in zip(fn.params, args, strict=True):
+        if isinstance(value, np.ndarray) and not value.flags.writeable and param.name in written:
+            raise LaunchRefused(
+                f"kernel {fn.name} writes to {param.name}, which is a read-only array; pass a copy of it"
+            )
+    if fn.local_bytes > LOCAL_BYTES_LIMIT:
+        raise LaunchRefused(
+            f"kernel {fn.name} has {fn.local_bytes:,} bytes of local arrays a thread, the limit is "
+            f"{LOCAL_BYTES_LIMIT:,}; make them smaller, or use global memory"
+        )
 
 
 # ------------------------------------------------------------------------------------------ a launch
@@ -351,9 +396,10 @@ def launch(
     size, shape = _positive(grid, "grid", name), _positive(block, "block", name)
     _check_arguments(kernel, args, counts_only)
     args = cast_scalars(kernel.__name__, kernel.options.get("signature"), args)
-    arg_types = tuple(arg_type(a) for a in args)
+    arg_types = _types_of(kernel, args)
     fn = kernel.function(arg_types)
-    buffers = _buffers(fn, shared_bytes)
+    _check_function(fn, args)
+    buffers = _buffers(fn)
     check_launch(device.arch, size, shape, fn.static_shared_bytes, shared_bytes, 1, buffers, name)
     mark = device.memory.mark()
     try:
@@ -376,9 +422,9 @@ def launch(
     return result
 
 
-def _buffers(fn: ir.Function, shared_bytes: int) -> tuple[tuple[str, int], ...]:
-    static = tuple((a.name, a.bytes) for a in fn.shared if a.bytes)
-    return (*static, ("dynamic", shared_bytes)) if shared_bytes else static
+def _buffers(fn: ir.Function) -> tuple[tuple[str, int], ...]:
+    """Return the name and bytes of each static shared array."""
+    return tuple((a.name, a.bytes) for a in fn.shared if a.bytes)
 
 
 def _dynamic_extents(fn: ir.Function, shared_bytes: int) -> dict[str, int]:
@@ -428,7 +474,7 @@ class _Run:
         """Return the launch's occupancy; raise LaunchRefused where not one block fits an SM."""
         threads = self.block[0] * self.block[1] * self.block[2]
         arch, static, dynamic = self.device.arch, self.fn.static_shared_bytes, self.shared_bytes
-        registers, buffers = self.taken.per_thread, _buffers(self.fn, dynamic)
+        registers, buffers = self.taken.per_thread, _buffers(self.fn)
         check_launch(arch, self.grid, self.block, static, dynamic, registers, buffers, self.fn.name)
         return occupancy(arch, threads, registers, static, dynamic)
 
@@ -444,7 +490,7 @@ class _Run:
             registers=self.taken,
             static_shared_bytes=self.fn.static_shared_bytes,
             dynamic_shared_bytes=self.shared_bytes,
-            shared_buffers=_buffers(self.fn, 0),
+            shared_buffers=_buffers(self.fn),
             occupancy=self.occupancy,
             counters=counted.counters,
             lines=counted.lines,

@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass
 
 from dsl import ir
-from dsl.intervals import Intervals
+from dsl.intervals import Intervals, type_range, wrapped
 from dsl.ssa import EXIT, Phi, Ssa, loop_exits, written
 
 LANES = 32
@@ -211,6 +211,8 @@ class Shapes:
         last = instr.srcs[-1]
         if len(shapes) != 2 or not isinstance(last, ir.Imm) or isinstance(last.value, float):
             return None
+        if instr.op not in ("shl", "and") and self._may_wrap(instr.srcs[0], instr.type, block):
+            return None
         truncates = instr.op in ("shr", "div", "rem")
         nonnegative = truncates and self._nonnegative(instr.srcs[0], block)
         return self._by_constant(instr.op, a, int(last.value), nonnegative)
@@ -233,14 +235,20 @@ class Shapes:
                 return _divided(a, factor, False)
         return None
 
+    def _may_wrap(self, operand: ir.Operand, type_: str, block: int) -> bool:
+        """Tell whether lanes of a value narrower than 64 bits may have wrapped around apart."""
+        return ir.BYTES[type_] < 8 and self.intervals.at(operand, block) == type_range(type_)
+
     def _nonnegative(self, operand: ir.Operand, block: int) -> bool:
         return self.intervals.at(operand, block)[0] >= 0
 
     def _cvt(self, block: int, instr: ir.Cvt, shape: Shape) -> Shape:
         if instr.to_type[0] in "su" and instr.from_type[0] in "su" and not shape.varying:
-            lo, hi = self.intervals.at(instr.src, block)
-            bits = 8 * ir.BYTES[instr.from_type]
-            if -(2 ** (bits - 1)) <= lo and hi < 2 ** (bits - 1):
+            # Lanes keep their pattern if no value of either type wraps around.
+            found = self.intervals.at(instr.src, block)
+            if wrapped(found, instr.to_type) == found and not self._may_wrap(
+                instr.src, instr.from_type, block
+            ):
                 return shape
         return UNIFORM if shape.uniform else VARYING
 

@@ -63,12 +63,15 @@ class Ssa:
 
 
 def control_flow(fn: ir.Function) -> nx.DiGraph:
-    """Return the graph of the blocks; every Ret goes on to EXIT."""
+    """Return the graph of the blocks; every Ret goes on to EXIT, and so does the end of an endless loop."""
     graph = nx.DiGraph()
+    graph.add_nodes_from([*range(len(fn.blocks)), EXIT])
     for i, block in enumerate(fn.blocks):
-        graph.add_node(i)
         targets = ir.successors(block.terminator)
         graph.add_edges_from((i, t) for t in targets or (EXIT,))
+    for last in sorted(ir.loops(fn).values()):
+        if not nx.has_path(graph, last, EXIT):
+            graph.add_edge(last, EXIT)
     return graph
 
 

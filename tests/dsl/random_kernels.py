@@ -15,6 +15,7 @@ import math
 import numpy as np
 from dsl import cuda
 float32, int32, int64 = np.float32, np.int32, np.int64
+int8, uint8, int16, uint32 = np.int8, np.uint8, np.int16, np.uint32
 
 @cuda.jit
 def kernel(a, x, out, outi, n):
@@ -74,6 +75,8 @@ class Writer:
             f"({a} % {k})", f"min({a}, {b})", f"max({a}, {b})", f"abs({a})", f"({a} & {k - 1})",
             f"(({a} % 64) >> 2)", f"(({a} % 64) << 1)", f"({a} // ({b} % 5 + 1))",
             f"({a} if {self.condition(deep + 1)} else {b})", f"({a} ^ {b})",
+            f"int64(int8({a}))", f"int64(uint8({a}))", f"int64(int16({a} * 37))", f"int64(int32({a}))",
+            f"int64(uint32({a}) // uint32(3))",
         ])  # fmt: skip
 
     def index(self) -> str:

@@ -472,3 +472,58 @@ def test_counts_do_not_depend_on_the_clocks_of_the_gpu():
         launch(add, 4, 256, (a, a, a.copy()), Device(arch)).counters for arch in (get_arch("h200"), slow)
     ]
     assert counters[0] == counters[1]
+
+
+@cuda.jit
+def narrow_casts(o):
+    i = cuda.grid(1)
+    o[0, i] = np.int8(i * 50)
+    o[1, i] = np.int16(i * 20000)
+    o[2, i] = np.uint8(i * 50) + np.int8(i)
+    o[3, i] = np.uint32(i - 1) // np.uint32(2)
+
+
+def test_a_known_lane_pattern_that_does_not_fit_its_type_wraps_lane_by_lane():
+    o = np.zeros((4, 32), "i8")
+    assert_equal(*both(narrow_casts, (1, 1, 1), (32, 1, 1), (o,)))
+    run(narrow_casts, 1, 32, o)
+    lanes = np.arange(32)
+    assert (o[0] == (lanes * 50).astype("i1")).all()
+    assert (o[1] == (lanes * 20000).astype("i2")).all()
+    assert (o[2] == (lanes * 50).astype("u1").astype("i8") + lanes).all()
+    assert (o[3] == (lanes - 1).astype("u4") // 2).all()
+
+
+@cuda.jit
+def for_ever(o):
+    while True:
+        o[0] = 1
+
+
+def test_a_loop_without_any_exit_is_stopped_like_another():
+    with pytest.raises(EndlessLoop, match="for_ever.*1000 steps"):
+        run(for_ever, 1, 32, np.zeros(1, "f4"), max_steps=1000)
+
+
+def test_arrays_that_the_device_cannot_hold_as_they_are_are_refused_by_name():
+    a = np.zeros(64, "f4")
+    with pytest.raises(LaunchRefused, match=r"argument b of kernel add.*astype\('float32'\)"):
+        run(add, 1, 64, a, a.astype(">f4"), a)
+    with pytest.raises(LaunchRefused, match="argument a of kernel add.*without dimensions"):
+        run(add, 1, 64, np.array(1.0), a, a)
+    fixed = np.zeros(64, "f4")
+    fixed.flags.writeable = False
+    with pytest.raises(LaunchRefused, match="add writes to c, which is a read-only array"):
+        run(add, 1, 64, a, a, fixed)
+
+
+@cuda.jit
+def much_local(o):
+    a = cuda.local.array(200_000, np.float64)
+    a[cuda.threadIdx.x] = 1
+    o[0] = a[0]
+
+
+def test_more_local_memory_than_a_thread_can_have_is_refused():
+    with pytest.raises(LaunchRefused, match="1,600,000 bytes of local arrays a thread, the limit is 524,288"):
+        run(much_local, 1, 1, np.zeros(1))
