@@ -15,10 +15,12 @@ import os
 import tempfile
 import threading
 from collections import defaultdict
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +51,12 @@ from gpusim.trace import MAX_SITES
 
 MAX_STEPS = 10_000_000
 """Passes of a warp through headers of while loops before it counts as endless; --max-steps changes it."""
-_PIECES = 4
-"""Runs of blocks a host thread gets of a wave.
-
-Causal blocks differ in length, so the shares are not fixed.
-"""
+_SHARES = 4
+"""Pieces of a wave for each host thread; causal blocks differ in length, so the shares are not fixed."""
+_STEPS_SHOWN = 64
+"""Pieces of a wave where progress is shown."""
+Advance = Callable[[int], None]
+_Trace = tuple[np.ndarray, np.ndarray]
 _ENTRIES = {
     runtime_ll.COALESCE: coalesce_entry,
     runtime_ll.COLLIDE: collide_entry,
@@ -173,33 +176,32 @@ class EngineRun:
             HostThread(n, compiled, grid, area, memory, shared_bytes, max_steps) for n in range(threads)
         ]
 
-    def wave(self, first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    def wave(self, first: int, count: int, advance: Advance | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Run blocks first .. first + count - 1.
 
         Return (records, offsets): block k has records[offsets[k]:offsets[k + 1]]. The records are a view that
-        the next call overwrites. Raises what HostThread.run raises, for the lowest block in error.
+        the next call overwrites. advance: called with the number of blocks each time some are done. Raises
+        what HostThread.run raises, for the lowest block in error.
         """
         for thread in self._threads:
             thread.used_records = 0
-        if len(self._threads) == 1:
+        if len(self._threads) == 1 and advance is None:
             return self._threads[0].run(first, count)
-        bounds = np.linspace(0, count, min(count, _PIECES * len(self._threads)) + 1).astype(np.int64)
-        pieces = [(first + int(a), int(b - a)) for a, b in zip(bounds, bounds[1:], strict=False)]
-        assert self.compiled.run_blocks, "compiled here, before the threads would each do so"
-        found = self._run_pieces(pieces)
+        shares = min(count, max(_SHARES * len(self._threads), _STEPS_SHOWN if advance else 0))
+        bounds = np.linspace(0, count, shares + 1).astype(np.int64).tolist()
+        pieces = [(first + a, b - a) for a, b in pairwise(bounds)]
+        found = self._run_pieces(pieces, advance or (lambda blocks: None))
         starts = np.cumsum([0, *(len(records) for records, _ in found)])
         offsets = [o[:-1] + start for (_, o), start in zip(found, starts, strict=False)]
         return np.concatenate([r for r, _ in found]), np.concatenate([*offsets, starts[-1:]])
 
-    def _run_pieces(self, pieces: list[tuple[int, int]]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Run runs of blocks on all host threads, each taking the next when it is free.
-
-        In order of blocks.
-        """
+    def _run_pieces(self, pieces: list[tuple[int, int]], advance: Advance) -> list[_Trace]:
+        """Run pieces of a wave on all host threads, each taking the next when it is free; in their order."""
+        assert self.compiled.run_blocks, "compiled here, before the threads would each do so"
         waiting = iter(enumerate(pieces))
         taking = threading.Lock()
-        found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        errors: dict[int, Exception] = {}
+        found: dict[int, _Trace] = {}
+        errors: dict[int, BaseException] = {}
 
         def work(thread: HostThread) -> None:
             while not errors:
@@ -211,10 +213,16 @@ class EngineRun:
                     found[number] = thread.run(*piece)
                 except UserError as error:
                     errors[number] = error
+                    return
+                with taking:
+                    advance(piece[1])
 
         with ThreadPoolExecutor(len(self._threads)) as pool:
-            for done in [pool.submit(work, thread) for thread in self._threads]:
-                done.result()
+            try:
+                for done in [pool.submit(work, thread) for thread in self._threads]:
+                    done.result()
+            except BaseException as error:  # Ctrl-C: the threads stop after the piece they are at
+                errors[-1] = error
         if errors:
             raise errors[min(errors)]
         return [found[n] for n in range(len(pieces))]

@@ -38,8 +38,10 @@ QUANTUM_RECORDS = 32
 LOCAL_BYTES_LIMIT = 512 * 1024
 """Local memory a thread can have: 512 KB, of every compute capability so far (CUDA programming guide)."""
 Progress = Callable[[int, int], None]
-_Wave = Callable[[int, int], tuple[np.ndarray, np.ndarray]]
-"""(first block, count) -> (records, offsets) of one wave, as dsl.engine.EngineRun.wave."""
+_Wave = Callable[[int, int, Callable[[int], None] | None], tuple[np.ndarray, np.ndarray]]
+"""(first block, count, call after so many blocks) -> (records, offsets) of one wave, as
+dsl.engine.EngineRun.wave.
+"""
 
 
 @dataclass
@@ -325,14 +327,16 @@ def _check_array(what: str, value: Any) -> None:
 
 def _types_of(kernel: Dispatcher, args: tuple[Any, ...]) -> tuple[ArgType, ...]:
     """Return the arguments' types; say which argument has none."""
-    types, names = [], kernel.py_func.__code__.co_varnames
-    for name, value in zip(names, args, strict=False):
-        try:
-            types.append(arg_type(value))
-        except UnsupportedFeature as error:
-            message = f"kernel {kernel.__name__}, argument {name}: {error}"
-            raise UnsupportedFeature(message) from error
-    return tuple(types)
+    names = kernel.py_func.__code__.co_varnames
+    whose = [f"kernel {kernel.__name__}, argument {name}" for name in names[: len(args)]]
+    return tuple(map(_type_of, whose, args))
+
+
+def _type_of(whose: str, value: Any) -> ArgType:
+    try:
+        return arg_type(value)
+    except UnsupportedFeature as error:
+        raise UnsupportedFeature(f"{whose}: {error}") from error
 
 
 def _check_function(fn: ir.Function, args: tuple[Any, ...]) -> None:
@@ -532,13 +536,17 @@ class _Run:
 
         total = Counters.zero()
 
-        def wave(first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+        def wave(
+            first: int, count: int, advance: Callable[[int], None] | None
+        ) -> tuple[np.ndarray, np.ndarray]:
             nonlocal total
             run = interpreter.run(
                 self.fn, self.grid, self.block, self.placed.params, self.device.memory, self.shared_bytes,
                 range(first, first + count), self.max_steps, self.strict_index, self.compiled.register_arrays,
             )  # fmt: skip
             total = total + run.counters
+            if advance is not None:
+                advance(count)
             offsets = np.cumsum([0, *(len(t) for t in run.trace)])
             return np.concatenate([np.zeros(0, np.uint64), *run.trace]), offsets
 
@@ -564,16 +572,26 @@ class _Run:
         """Run the grid wave by wave and replay each wave's trace; return the hierarchy's counters."""
         caches = self.device.hierarchy
         caches.begin(self.occupancy.l1_bytes)
-        blocks, done = messages.linear_count(self.grid), 0
-        if progress is not None:
-            progress(0, blocks)
+        advance = _advance(progress, messages.linear_count(self.grid))
         for first, count, sm in self._waves():
-            records, offsets = wave(first, count)
+            records, offsets = wave(first, count, advance)
             caches.replay(records, offsets, sm, self.device.quantum_records)
-            done += count
-            if progress is not None:
-                progress(done, blocks)
         return caches.end()
+
+
+def _advance(progress: Progress | None, blocks: int) -> Callable[[int], None] | None:
+    """Return a function that adds to the blocks done and shows them, or None where nothing is shown."""
+    if progress is None:
+        return None
+    progress(0, blocks)
+    done = 0
+
+    def advance(more: int) -> None:
+        nonlocal done
+        done += more
+        progress(done, blocks)
+
+    return advance
 
 
 def _with_hierarchy(counters: Counters, hierarchy: Hierarchy) -> Counters:
