@@ -92,13 +92,11 @@ def as_scalar(frame: Frame, value: Value | None) -> Val:
 
 def predicate(frame: Frame, node: ast.expr) -> Val:
     """Emit an expression as a condition."""
+    if isinstance(node, ast.BoolOp):
+        return _condition(frame, node)
     value = evaluate(frame, node)
-    if isinstance(value, Tup):
-        return Val(Imm(bool(value.items)), "pred")
-    if isinstance(value, Static):
-        return Val(Imm(bool(value.obj)), "pred")
     with frame.at(node):
-        return lowering.truth(frame.builder, as_scalar(frame, value))
+        return _truth(frame, value)
 
 
 def _constant(frame: Frame, node: ast.Constant) -> Value:
@@ -288,12 +286,64 @@ def both(frame: Frame, op: str, left: Val, right: Callable[[], Val]) -> Val:
     return Val(result, "pred")
 
 
-def _boolop(frame: Frame, node: ast.BoolOp) -> Value:
+def _condition(frame: Frame, node: ast.BoolOp) -> Val:
+    """Emit `and` or `or` where only the truth of the result counts."""
     op = "and" if isinstance(node.op, ast.And) else "or"
     result = predicate(frame, node.values[0])
     for x in node.values[1:]:
         result = both(frame, op, result, lambda x=x: predicate(frame, x))  # type: ignore[misc]
     return result
+
+
+def _boolop(frame: Frame, node: ast.BoolOp) -> Value:
+    """Emit `and` or `or` as a value: the operand that decides, in the common type of both (numba's rule).
+
+    An operand that is a constant decides when the kernel is compiled, and leaves the other its own type.
+    """
+    op = "and" if isinstance(node.op, ast.And) else "or"
+    result = evaluate(frame, node.values[0])
+    for x in node.values[1:]:
+        result = _either(frame, op, result, x)
+    return result
+
+
+def _either(frame: Frame, op: str, left: Value, node: ast.expr) -> Value:
+    """Emit `left and node` or `left or node`; the right side behind a branch where it is not cheap."""
+    b, cond = frame.builder, _truth(frame, left)
+    if cond.constant is not None:
+        return evaluate(frame, node) if bool(cond.constant) == (op == "and") else left
+    before, after, join = b.current, b.label(), b.label()
+    b.start(after)
+    right = evaluate(frame, node)
+    if b.is_cheap(after):
+        b.splice(after, before)
+        return _merge(frame, left, right, lambda x, y: _chosen(frame, op, cond, x, y))
+    end = b.current
+    known = Val(Imm(op == "or"), "pred")  # what a predicate on the left is worth where it decides
+    kept = known if isinstance(left, Val) and left.type == "pred" else left
+    value = _merge(frame, kept, right, lambda x, y: _joined(frame, x, y, before, end))
+    b.resume(end)
+    b.jump(join)
+    b.resume(before)
+    b.branch(cond, *((after, join) if op == "and" else (join, after)))
+    b.start(join)
+    return value
+
+
+def _truth(frame: Frame, value: Value) -> Val:
+    """Emit whether a value counts as true."""
+    if isinstance(value, Tup):
+        return Val(Imm(bool(value.items)), "pred")
+    if isinstance(value, Static):
+        return Val(Imm(bool(value.obj)), "pred")
+    return lowering.truth(frame.builder, as_scalar(frame, value))
+
+
+def _chosen(frame: Frame, op: str, cond: Val, left: Val, right: Val) -> Val:
+    """Return left or right, both computed; `cond` is the truth of left."""
+    if left.type == right.type == "pred":
+        return lowering.logical(frame.builder, op, left, right)
+    return lowering.select(frame.builder, cond, *((right, left) if op == "and" else (left, right)))
 
 
 def branch(frame: Frame, node: ast.expr, if_true: int, if_false: int) -> None:
@@ -374,9 +424,7 @@ def _merge(frame: Frame, x: Value, y: Value, merge: Callable[[Val, Val], Val]) -
         return Tup(tuple(_merge(frame, p, q, merge) for p, q in zip(x.items, y.items, strict=True)))
     if x == y:
         return x
-    raise frame.builder.refuse(
-        f"a conditional expression gives {describe(x)} or {describe(y)}", "use an if statement"
-    )
+    raise frame.builder.refuse(f"an expression gives {describe(x)} or {describe(y)}", "use an if statement")
 
 
 def _call(frame: Frame, node: ast.Call) -> Value:

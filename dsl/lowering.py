@@ -128,18 +128,25 @@ def negate(b: Builder, v: Val) -> Val:
 
 
 def unary(b: Builder, op: str, v: Val) -> Val:
-    """Return -v ("neg"), +v ("pos") or ~v ("not"), in numba's type for it."""
+    """Return -v ("neg"), +v ("pos") or ~v ("not"), in numba's type for it.
+
+    numba computes in v's own type and widens afterwards: -uint8(194) is 62, as a uint64.
+    """
     if op == "not" and v.type in FLOATS:
         raise b.refuse("~ of a float", "use it on integers")
     if op == "not" and v.type == "pred":
         return negate(b, v)
-    element = unary_type(v.type)
+    result = unary_type(v.type)
+    element = result if v.type == "pred" else v.type
     x = convert(b, v, element)
     if op == "pos":
-        return x
+        return convert(b, x, result)
     if isinstance(x.operand, Imm):
-        return constant(-x.operand.value if op == "neg" else ~int(x.operand.value), element)
-    return Val(b.alu(op, element, x.operand), element)
+        value = constant(-x.operand.value if op == "neg" else ~int(x.operand.value), element)
+    else:
+        register = register_type(element)
+        value = Val(_narrow(b, b.alu(op, register, x.operand), register, element), element)
+    return convert(b, value, result)
 
 
 def binary(b: Builder, op: str, x: Val, y: Val) -> Val:
