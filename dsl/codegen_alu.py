@@ -290,18 +290,28 @@ def _power_of_two(lane: Lane, n: str) -> str:
 
 
 def _library(lane: Lane, name: str, args: list[str]) -> str:
-    """Call the C library in double, a lane at a time."""
+    """Call the C library, a lane at a time: in double, but nextafter in the lane's own type."""
+    if name == "nextafter":
+        return _each_lane(lane, "nextafterf" if lane.type == "f32" else name, [(lane, a) for a in args])
     wide = lane.other("f64")
-    doubles = [lane.cast("fpext", a, wide) if lane.type == "f32" else a for a in args]
-    if lane.is_vector:
-        result = "poison"
-        for i in range(LANES):
-            ones = [lane.text.do(f"extractelement {wide.kind} {d}, i32 {i}") for d in doubles]
-            one = lane.text.call("double", name, *(("double", o) for o in ones))
-            result = lane.text.do(f"insertelement {wide.kind} {result}, double {one}, i32 {i}")
-    else:
-        result = lane.text.call("double", name, *(("double", d) for d in doubles))
+    given = [(wide, lane.cast("fpext", a, wide) if lane.type == "f32" else a) for a in args]
+    if name == "ldexp":
+        whole = lane.other("s32")
+        given[1] = (whole, lane.cast("fptosi", args[1], whole))
+    result = _each_lane(wide, name, given)
     return wide.cast("fptrunc", result, lane) if lane.type == "f32" else result
+
+
+def _each_lane(lane: Lane, name: str, args: list[tuple[Lane, str]]) -> str:
+    """Call a scalar function whose result has the type of `lane`, once for each lane of a vector."""
+    if not lane.is_vector:
+        return lane.text.call(lane.scalar, name, *((a.scalar, value) for a, value in args))
+    result = "poison"
+    for i in range(LANES):
+        ones = [(a.scalar, lane.text.do(f"extractelement {a.kind} {v}, i32 {i}")) for a, v in args]
+        one = lane.text.call(lane.scalar, name, *ones)
+        result = lane.text.do(f"insertelement {lane.kind} {result}, {lane.scalar} {one}, i32 {i}")
+    return result
 
 
 def compare(lane: Lane, op: str, a: str, b: str) -> str:

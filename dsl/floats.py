@@ -9,9 +9,12 @@ against `fractions.Fraction`.
 
 from __future__ import annotations
 
+import ctypes
 import math
+import os
 from collections.abc import Callable
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -170,24 +173,55 @@ def to_int(x: Array, dtype: Any) -> Array:
     return np.where(above, target.type(info.max), np.where(below, target.type(info.min), inside))
 
 
-_NUMPY_NAMES = {"pow": "power", "atan2": "arctan2", "acos": "arccos", "asin": "arcsin", "atan": "arctan"}
+_NUMPY_NAMES = {
+    "pow": "power",
+    "atan2": "arctan2",
+    **{f"a{name}": f"arc{name}" for name in ("cos", "sin", "tan", "cosh", "sinh", "tanh")},
+}
+_C_NAMES = ("tgamma", "lgamma", "hypot")
+"""Functions for which Python's math has code of its own, with other last bits than the C library's."""
 
 
-def _lane(name: str, fallback: Callable[..., Any], args: tuple[float, ...]) -> float:
-    """Call one C library function; where Python raises an error take IEEE's answer instead."""
-    try:
-        return float(getattr(math, name)(*args))
-    except (ValueError, OverflowError, AttributeError):
-        return float(fallback(*args))
+@cache
+def _c_function(name: str) -> Callable[..., float]:
+    """Return a function of the C library that takes and gives float64."""
+    function = getattr(ctypes.CDLL("ucrtbase" if os.name == "nt" else None), name)
+    function.restype, function.argtypes = ctypes.c_double, (ctypes.c_double,) * (1 + (name == "hypot"))
+    return function
+
+
+def _or_ieee(name: str) -> Callable[..., float]:
+    """Return a function of Python's math that gives IEEE's answer where Python raises an error."""
+    fallback = getattr(np, _NUMPY_NAMES.get(name, name), None) or getattr(math, name)
+
+    def lane(*args: float) -> float:
+        try:
+            return float(getattr(math, name)(*args))
+        except (ValueError, OverflowError, AttributeError):
+            return float(fallback(*args))
+
+    return lane
+
+
+def _ldexp(x: Array, n: Array) -> Array:
+    """Return x * 2**n rounded once."""
+    with np.errstate(all="ignore"):
+        return np.ldexp(x.astype(np.float64), n.astype(np.int32)).astype(x.dtype)
+
+
+_EXACT: dict[str, Callable[..., Array]] = {"nextafter": np.nextafter, "ldexp": _ldexp}
 
 
 def library(name: str, *args: Array) -> Array:
-    """Call a function of ir.MATH_CALLS: in float64 by the host's C library, then rounded."""
-    fallback = getattr(np, _NUMPY_NAMES.get(name, name), None) or getattr(math, name)
+    """Call a function of ir.MATH_CALLS: in float64 by the host's C library, then rounded.
+
+    Nextafter takes its step in the type of the arguments.
+    """
+    if name in _EXACT:
+        return _EXACT[name](*args)
+    function = _c_function(name) if name in _C_NAMES else _or_ieee(name)
     lanes = zip(*(a.astype(np.float64).ravel().tolist() for a in args), strict=True)
     with np.errstate(all="ignore"):
         return (
-            np.array([_lane(name, fallback, lane) for lane in lanes])
-            .reshape(args[0].shape)
-            .astype(args[0].dtype)
+            np.array([function(*lane) for lane in lanes]).reshape(args[0].shape).astype(args[0].dtype)
         )

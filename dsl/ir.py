@@ -425,7 +425,10 @@ class Function:
 MATH_CALLS = (
     "exp", "log", "exp2", "log2", "log10", "sin", "cos", "tan", "tanh",
     "pow", "fmod", "atan2", "erf", "log1p", "expm1", "cbrt",
+    "acos", "asin", "atan", "acosh", "asinh", "atanh", "cosh", "sinh", "erfc", "tgamma", "lgamma",
+    "hypot", "remainder", "nextafter", "ldexp",
 )  # fmt: skip
+"""Library calls. The second operand of ldexp is a whole number in the float type of the first."""
 
 
 def successors(terminator: Terminator | None) -> tuple[int, ...]:

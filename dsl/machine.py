@@ -59,6 +59,20 @@ _F32: dict[str, dict[str, int]] = {
     "log1p": {"ffma": 11, "fmul": 1, "fadd": 2},
     "expm1": {"ffma": 8, "fmul": 1, "fadd": 2, **_MUFU},
     "cbrt": {"ffma": 2, "fmul": 3, "mufu": 3, "xu": 3},
+    "acos": {"ffma": 7, "fmul": 2, "fadd": 1, **_MUFU},
+    "asin": {"ffma": 7, "fmul": 3, "fadd": 1, **_MUFU},
+    "atan": {"ffma": 7, "fmul": 2, "fadd": 1, **_MUFU},
+    "acosh": {"ffma": 14, "fmul": 2, "fadd": 3, **_MUFU},
+    "asinh": {"ffma": 14, "fmul": 3, "fadd": 3, "mufu": 2, "xu": 2},
+    "atanh": {"ffma": 12, "fmul": 2, "fadd": 4, **_MUFU},
+    "cosh": {"ffma": 5, "fmul": 2, "fadd": 1, "mufu": 2, "xu": 2},
+    "sinh": {"ffma": 10, "fmul": 4, "fadd": 1, "mufu": 2, "xu": 2},
+    "erfc": {"ffma": 17, "fmul": 3, "fadd": 2, "mufu": 2, "xu": 2},
+    "tgamma": {"ffma": 14, "fmul": 5, "fadd": 3, **_MUFU},
+    "lgamma": {"ffma": 24, "fmul": 4, "fadd": 4, "mufu": 2, "xu": 2},
+    "hypot": {"ffma": 3, "fmul": 4, **_MUFU},
+    "remainder": {"ffma": 6, "fmul": 1, "fadd": 1, **_MUFU},
+    "ldexp": {"fmul": 4, "integer": 4},
 }
 """ex2, lg2, rsqrt and rcp are the approximations of the MUFU itself; div has MUFU.RCP and FCHK on XU."""
 
@@ -87,6 +101,20 @@ _F64: dict[str, dict[str, int]] = {
     "atan2": {"dfma": 28, "dmul": 2, "dadd": 1, **_MUFU},
     "erf": {"dfma": 24, "dmul": 1, "dadd": 1, **_MUFU},
     "cbrt": {"dfma": 9, "dmul": 5, "dadd": 1, "mufu": 3, "xu": 3},
+    "acos": {"dfma": 21, "dmul": 3, "dadd": 2, **_MUFU},
+    "asin": {"dfma": 20, "dmul": 3, "dadd": 2, **_MUFU},
+    "atan": {"dfma": 24, "dmul": 2, "dadd": 1, **_MUFU},
+    "acosh": {"dfma": 26, "dmul": 4, "dadd": 5, "mufu": 2, "xu": 2},
+    "asinh": {"dfma": 28, "dmul": 4, "dadd": 5, "mufu": 2, "xu": 2},
+    "atanh": {"dfma": 24, "dmul": 2, "dadd": 5, "mufu": 2, "xu": 2},
+    "cosh": {"dfma": 20, "dmul": 2, "dadd": 1, **_MUFU},
+    "sinh": {"dfma": 30, "dmul": 4, "dadd": 2, **_MUFU},
+    "erfc": {"dfma": 46, "dmul": 5, "dadd": 3, "mufu": 2, "xu": 2},
+    "tgamma": {"dfma": 42, "dmul": 10, "dadd": 6, "mufu": 2, "xu": 2},
+    "lgamma": {"dfma": 60, "dmul": 8, "dadd": 8, "mufu": 2, "xu": 2},
+    "hypot": {"dfma": 7, "dmul": 4, **_MUFU},
+    "remainder": {"dfma": 8, "dmul": 1, "dadd": 1, **_MUFU},
+    "ldexp": {"dmul": 4, "integer": 4},
 }
 """A float64 MUFU (RCP64H, RSQ64H) gives the first 20 bits, Newton steps in DFMA the rest."""
 
@@ -101,6 +129,7 @@ _FLOAT_ANY: dict[str, dict[str, int]] = {
     "ceil": _ROUND,
     "trunc": _ROUND,
     "rint": _ROUND,
+    "nextafter": {"integer": 8},
 }
 """A sign is part of the instruction that reads it; min and max run on the integer pipe; rounding to a whole
 number is FRND, on XU."""

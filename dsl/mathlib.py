@@ -11,16 +11,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dsl.builder import Builder
 from dsl.ir import Imm, Operand
-from dsl.lowering import constant, convert
+from dsl.lowering import binary, constant, convert, extremum
 from dsl.machine import PREDICATED
-from dsl.types import cbrt_type, math_type
-from dsl.values import Val
+from dsl.types import FLOATS, exact_type, hypot_type, math_type
+from dsl.values import Tup, Val
+
+LARGEST_SCALE = 2200
+"""A float64 is 0 or infinite after 2**2200 or 2**-2200, whatever it was."""
+
+
+class _Form(NamedTuple):
+    """Describe a float type's bits: its integer type, bits of the mantissa, the exponent field's mask."""
+
+    bits: str
+    mantissa: int
+    exponents: int
+    bias: int
+    smallest_normal: float
+
+
+_FORMS = {
+    "f32": _Form("s32", 23, 0xFF, 126, 2.0**-126),
+    "f64": _Form("s64", 52, 0x7FF, 1022, 2.0**-1022),
+}
+"""The bias is that of a mantissa in [0.5, 1)."""
 
 LOG2E = 1.4426950216293335
 LOG2E_LOW = 1.925963033500011e-08
@@ -64,26 +84,39 @@ DIRECT: dict[str, Callable[[Any], Any]] = {
     "ceil": math.ceil,
     "trunc": math.trunc,
     "fabs": math.fabs,
+    "acos": math.acos,
+    "asin": math.asin,
+    "atan": math.atan,
+    "acosh": math.acosh,
+    "asinh": math.asinh,
+    "atanh": math.atanh,
+    "cosh": math.cosh,
+    "sinh": math.sinh,
+    "erfc": math.erfc,
+    "gamma": math.gamma,
+    "lgamma": math.lgamma,
 }
 PAIRS: dict[str, Callable[[Any, Any], Any]] = {
     "pow": math.pow,
     "fmod": math.fmod,
     "atan2": math.atan2,
     "copysign": math.copysign,
+    "hypot": math.hypot,
+    "remainder": math.remainder,
 }
 TESTS = {"isnan": math.isnan, "isinf": math.isinf, "isfinite": math.isfinite}
-NAMES = frozenset((*DIRECT, *PAIRS, *TESTS, "fma"))
-"""What a kernel may call on `math`."""
+CALLED = {"fabs": "abs", "gamma": "tgamma"}
+"""Operations of WarpIR that have another name in Python."""
 
 
-def call(b: Builder, name: str, args: tuple[Val, ...]) -> Val:
+def call(b: Builder, name: str, args: tuple[Val, ...]) -> Val | Tup:
     """Emit math.<name>(*args); raises UnsupportedFeature for a wrong number of arguments."""
-    arity = 3 if name == "fma" else 2 if name in PAIRS else 1
+    arity = 3 if name == "fma" else 2 if name in (*PAIRS, "nextafter", "ldexp") else 1
     if len(args) != arity:
         raise b.refuse(f"math.{name} with {len(args)} arguments", f"it takes {arity} here")
-    if name == "fma":
-        return fma(b, *args)
-    element = _power_type(args) if name == "pow" else math_type(*(a.type for a in args))
+    if name in _SPECIAL:
+        return _SPECIAL[name](b, *args)
+    element = _TYPES.get(name, math_type)(*(a.type for a in args))
     values = tuple(convert(b, a, element) for a in args)
     if name in TESTS:
         return _test(b, name, values[0])
@@ -93,11 +126,12 @@ def call(b: Builder, name: str, args: tuple[Val, ...]) -> Val:
     return Val(_emit(b, name, element, tuple(v.operand for v in values)), element)
 
 
-def _power_type(args: tuple[Val, ...]) -> str:
+def _power_type(x: str, n: str) -> str:
     """Give float32 for math.pow(float32, int32) too: numba calls powi there."""
-    if args[0].type == "f32" and args[1].type in ("s32", "u16"):
-        return "f32"
-    return math_type(*(a.type for a in args))
+    return "f32" if x == "f32" and n in ("s32", "u16") else math_type(x, n)
+
+
+_TYPES: dict[str, Callable[..., str]] = {"pow": _power_type, "hypot": hypot_type, "atan2": hypot_type}
 
 
 def _fold(f: Callable[..., Any], values: tuple[Val, ...]) -> Val | None:
@@ -117,7 +151,64 @@ def _emit(b: Builder, name: str, element: str, args: tuple[Operand, ...]) -> Ope
         return expf(b, args[0]) if name == "exp" else logf(b, args[0])
     if element == "f32" and name == "exp2":
         return b.alu("ex2", "f32", args[0])
-    return b.alu("abs" if name == "fabs" else name, element, *args)
+    return b.alu(CALLED.get(name, name), element, *args)
+
+
+def _scaled(factor: float) -> Callable[[Builder, Val], Val]:
+    """Return the emitter of degrees or radians: a multiplication in the argument's type, as in numba."""
+
+    def emit(b: Builder, x: Val) -> Val:
+        element = math_type(x.type)
+        return binary(b, "mul", constant(factor, element), convert(b, x, element))
+
+    return emit
+
+
+def nextafter(b: Builder, x: Val, y: Val) -> Val:
+    """Emit the next number of the common float type from x toward y."""
+    element = math_type(x.type, y.type)
+    return Val(b.alu("nextafter", element, *(convert(b, v, element).operand for v in (x, y))), element)
+
+
+def ldexp(b: Builder, x: Val, n: Val) -> Val:
+    """Emit x * 2**n, rounded once; n is an int32 as in numba. A scale beyond LARGEST_SCALE makes no odds."""
+    if n.type in FLOATS:
+        raise b.refuse("math.ldexp by a float", "give an integer, e.g. int(n)")
+    element = exact_type(x.type)
+    whole = extremum(b, "min", convert(b, n, "s32"), Val(Imm(LARGEST_SCALE), "s32"))
+    whole = extremum(b, "max", whole, Val(Imm(-LARGEST_SCALE), "s32"))
+    operands = (convert(b, v, element).operand for v in (x, whole))
+    return Val(b.alu("ldexp", element, *operands), element)
+
+
+def modf(b: Builder, x: Val) -> Tup:
+    """Emit the fractional part and the whole part of x, both floats with x's sign."""
+    element = math_type(x.type)
+    v = convert(b, x, element).operand
+    whole = b.alu("trunc", element, v)
+    infinite = b.setp("eq", element, b.alu("abs", element, v), Imm(math.inf))
+    rest = b.selp(element, Imm(0.0), b.alu("sub", element, v, whole), infinite)
+    return Tup((Val(b.alu("copysign", element, rest, v), element), Val(whole, element)))
+
+
+def frexp(b: Builder, x: Val) -> Tup:
+    """Emit m and an int32 e with x = m * 2**e and 0.5 <= |m| < 1; x itself and 0 for 0, inf and NaN."""
+    element = exact_type(x.type)
+    v = convert(b, x, element).operand
+    form = _FORMS[element]
+    size = b.alu("abs", element, v)
+    small = b.setp("lt", element, size, Imm(form.smallest_normal))
+    scaled = b.selp(element, b.alu("mul", element, v, Imm(2.0**form.mantissa), tag=PREDICATED), v, small)
+    bits = b.bitcast(scaled, element, form.bits)
+    field = b.alu("and", form.bits, b.alu("shr", form.bits, bits, Imm(form.mantissa)), Imm(form.exponents))
+    offset = b.selp("s32", Imm(form.bias + form.mantissa), Imm(form.bias), small)
+    exponent = b.alu("sub", "s32", convert(b, Val(field, form.bits), "s32").operand, offset)
+    kept = b.alu("and", form.bits, bits, Imm(~(form.exponents << form.mantissa)))
+    half = b.alu("or", form.bits, kept, Imm(form.bias << form.mantissa))
+    finite, nonzero = b.setp("lt", element, size, Imm(math.inf)), b.setp("ne", element, v, Imm(0.0))
+    usual = b.alu("and", "pred", finite, nonzero)
+    m = b.selp(element, b.bitcast(half, form.bits, element), v, usual)
+    return Tup((Val(m, element), Val(b.selp("s32", exponent, Imm(0), usual), "s32")))
 
 
 def fma(b: Builder, x: Val, y: Val, z: Val) -> Val:
@@ -128,11 +219,24 @@ def fma(b: Builder, x: Val, y: Val, z: Val) -> Val:
 
 def cbrt(b: Builder, x: Val) -> Val:
     """Emit the cube root of x, in float32 where that holds x exactly."""
-    element = cbrt_type(x.type)
+    element = exact_type(x.type)
     v = convert(b, x, element)
     if v.constant is not None:
         return constant(float(np.cbrt(v.constant)), element)
     return Val(b.alu("cbrt", element, v.operand), element)
+
+
+_SPECIAL: dict[str, Callable[..., Val | Tup]] = {
+    "fma": fma,
+    "degrees": _scaled(180.0 / math.pi),
+    "radians": _scaled(math.pi / 180.0),
+    "nextafter": nextafter,
+    "ldexp": ldexp,
+    "modf": modf,
+    "frexp": frexp,
+}
+NAMES = frozenset((*DIRECT, *PAIRS, *TESTS, *_SPECIAL))
+"""What a kernel may call on `math`."""
 
 
 def _test(b: Builder, name: str, v: Val) -> Val:

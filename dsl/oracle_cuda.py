@@ -12,7 +12,7 @@ import builtins
 import functools
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -332,6 +332,16 @@ def minimum(*values: Any) -> Any:
     return functools.reduce(lambda a, b: _pick(a, b, lambda x, y: x < y), items)
 
 
+def _float_type(args: Sequence[Any]) -> Any:
+    return np.float32 if all(isinstance(a, np.float32) for a in args) else np.float64
+
+
+def _parts(name: str, x: Any) -> tuple[Any, Any]:
+    """Return what math.modf or math.frexp gives, its floats in the type of x."""
+    first, second = getattr(math, name)(x)
+    return type(x)(first), type(x)(second) if name == "modf" else sized(second, DTYPES["s32"])
+
+
 class Math:
     """Stand for the module `math`: IEEE answers instead of exceptions, and float32 in gives float32 out."""
 
@@ -342,7 +352,15 @@ class Math:
         return functools.partial(self._call, name)
 
     def _call(self, name: str, *args: Any) -> Any:
-        dtype = np.float32 if all(isinstance(a, np.float32) for a in args) else np.float64
+        dtype = _float_type(args[:1] if name == "ldexp" else args)
+        if name in ("modf", "frexp"):
+            return _parts(name, dtype(args[0]))
+        if name == "ldexp":
+            args = (args[0], sized(args[1], DTYPES["s32"]))
+        if name in ("degrees", "radians"):
+            factor = 180.0 / math.pi if name == "degrees" else math.pi / 180.0
+            return dtype(factor) * dtype(args[0])
+        name = "tgamma" if name == "gamma" else name
         arrays = [np.atleast_1d(np.asarray(a, dtype)) for a in args]
         return floats.fma(*arrays)[0] if name == "fma" else floats.library(name, *arrays)[0]
 

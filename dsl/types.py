@@ -191,8 +191,13 @@ def math_type(*types: str) -> str:
     return "f32" if all(t == "f32" or t in EXACT_IN_F32 for t in types) else "f64"
 
 
-def cbrt_type(a: str) -> str:
-    """Return the type of cuda.cbrt, which has a float32 form for what is exact in it."""
+def hypot_type(a: str, b: str) -> str:
+    """Return the type of math.hypot and atan2, which are float64 for two integers of any width."""
+    return math_type(a, b) if a in FLOATS or b in FLOATS else "f64"
+
+
+def exact_type(a: str) -> str:
+    """Return the type of cuda.cbrt, math.frexp and ldexp, and round(x, n): float32 where it holds an `a`."""
     return "f32" if a == "f32" or a in EXACT_IN_F32 else "f64"
 
 

@@ -13,7 +13,8 @@ from dsl import cuda
 from dsl.machine import block_counts
 from dsl.types import ArgType
 from gpusim.errors import UnsupportedFeature
-from tests.dsl.frontend_support import compiled, interpret, ops
+from tests.dsl.engine_support import assert_equal, both
+from tests.dsl.frontend_support import agree, compiled, interpret, ops
 
 BLOCK = 1024
 
@@ -150,6 +151,98 @@ def test_functions_of_math_give_what_math_gives(scalar: Any, tolerance: float) -
     np.testing.assert_allclose(got, expected(1.75, 0.5), rtol=tolerance)
 
 
+def rarer(o, x, y, n):
+    i = cuda.grid(1)
+    o[0, i] = math.acos(x[i])
+    o[1, i] = math.asin(x[i])
+    o[2, i] = math.atan(x[i])
+    o[3, i] = math.acosh(x[i])
+    o[4, i] = math.asinh(x[i])
+    o[5, i] = math.atanh(x[i])
+    o[6, i] = math.cosh(x[i])
+    o[7, i] = math.sinh(x[i])
+    o[8, i] = math.degrees(x[i])
+    o[9, i] = math.radians(x[i])
+    o[10, i] = math.erfc(x[i])
+    o[11, i] = math.gamma(x[i])
+    o[12, i] = math.lgamma(x[i])
+    o[13, i] = math.hypot(x[i], y[i])
+    o[14, i] = math.remainder(x[i], y[i])
+    o[15, i], o[16, i] = math.modf(x[i])
+    o[17, i], o[18, i] = math.frexp(x[i])
+    o[19, i] = math.ldexp(x[i], n[i])
+    o[20, i] = math.nextafter(x[i], y[i])
+
+
+def rarer_by_python(x: float, y: float, n: int) -> list[float]:
+    above_one = x >= 1
+    return [
+        math.nan if abs(x) > 1 else math.acos(x),
+        math.nan if abs(x) > 1 else math.asin(x),
+        math.atan(x),
+        math.acosh(x) if above_one else math.nan,
+        math.asinh(x),
+        math.nan if abs(x) > 1 else math.atanh(x),
+        *(f(x) for f in (math.cosh, math.sinh, math.degrees, math.radians, math.erfc, math.gamma)),
+        math.lgamma(x),
+        math.hypot(x, y),
+        math.remainder(x, y),
+        *math.modf(x),
+        *math.frexp(x),
+        math.ldexp(x, n),
+    ]
+
+
+@pytest.mark.parametrize("scalar, tolerance", [(np.float32, 1e-6), (np.float64, 1e-14)])
+def test_rarer_functions_give_what_math_gives_in_every_engine(scalar: Any, tolerance: float) -> None:
+    x = np.array([0.25, -0.75, 0.5, 1.5, 2.75, -3.25, 8.0, 1e-3], scalar)
+    y = np.array([1.0, 0.5, -2.0, 4.0, -1.25, 7.0, 3.0, 1.0], scalar)
+    n = np.array([0, 1, -3, 10, 20, -20, 100, -100], np.int32)
+    args = (np.zeros((21, 8), scalar), x, y, n)
+    engine, ir_oracle = both(cuda.jit(rarer), (1, 1, 1), (8, 1, 1), args)
+    assert_equal(engine, ir_oracle)
+    got = agree(rarer, 1, 8, *args, rtol=tolerance)[0]
+    expected = [rarer_by_python(float(a), float(b), int(k)) for a, b, k in zip(x, y, n, strict=True)]
+    np.testing.assert_allclose(got[:20].T, expected, rtol=tolerance)
+    assert got[20].tolist() == np.nextafter(x, y).tolist()
+
+
+@pytest.mark.parametrize("scalar", [np.float32, np.float64])
+def test_rarer_functions_of_special_values_agree_in_every_engine(scalar: Any) -> None:
+    tiny = float(np.finfo(scalar).smallest_subnormal)
+    x = np.array([0, -0.0, math.inf, -math.inf, math.nan, tiny, -5 * tiny, 200, -1, -2, 1, 3e38], scalar)
+    n = np.array([0, 5, -5, 3, 1, 40, 149, 5000, -5000, -149, -150, 1 << 30], np.int32)
+    args = (np.zeros((21, 12), scalar), x, np.roll(x, 5), n)
+    assert_equal(*both(cuda.jit(rarer), (1, 1, 1), (12, 1, 1), args))
+    got = agree(rarer, 1, 12, *args)[0]
+    assert got[11, :2].tolist() == [math.inf, -math.inf] and np.isnan(got[11, 9])  # gamma(0), (-0), (-2)
+    assert got[15:17, 3].tolist() == [-0.0, -math.inf] and got[17:19, 2].tolist() == [math.inf, 0]
+    exact = np.float32 if scalar == np.float32 else np.float64
+    assert got[17:19, 5].tolist() == [0.5, math.frexp(tiny)[1]]
+    assert got[19, 5] == exact(tiny) * exact(2**40) and got[19, 7] == math.inf and got[19, 8] == 0
+
+
+def parts(o, e, x):
+    o[0], e[0] = math.frexp(x)
+
+
+def test_frexp_and_modf_are_no_library_calls() -> None:
+    emitted = ops(compiled(parts, ArgType("f32", 1), ArgType("s32", 1), ArgType("f32")))
+    assert emitted["mul.f32"] == 1 and emitted["Bitcast"] == 2 and not any("frexp" in op for op in emitted)
+
+
+def rarer_of_constants(o):
+    o[0] = math.hypot(3.0, 4.0) + math.acos(1.0) + math.gamma(5)
+    o[1] = math.degrees(math.pi)
+    o[2] = math.remainder(5.0, 3.0)
+
+
+def test_rarer_functions_of_constants_are_constants() -> None:
+    addressing = {"LdParam", "Chk", "St", "mul.s64", "add.s64"}
+    assert set(ops(compiled(rarer_of_constants, ArgType("f64", 1)))) <= addressing
+    assert agree(rarer_of_constants, 1, 1, np.zeros(3))[0].tolist() == [29.0, 180.0, -1.0]
+
+
 def kinds(o, x):
     i = cuda.grid(1)
     o[i] = math.isnan(x[i]) + 2 * math.isinf(x[i]) + 4 * math.isfinite(x[i])
@@ -186,12 +279,20 @@ def log_with_a_base(o, x):
 
 
 def unknown_function(o, x):
-    o[0] = math.gamma(x)
+    o[0] = math.factorial(x)
+
+
+def scale_by_a_float(o, x):
+    o[0] = math.ldexp(x, x)
 
 
 @pytest.mark.parametrize(
     "kernel, text",
-    [(log_with_a_base, "math.log with 2 arguments; it takes 1"), (unknown_function, "math.gamma is not in")],
+    [
+        (log_with_a_base, "math.log with 2 arguments; it takes 1"),
+        (unknown_function, "math.factorial is not in"),
+        (scale_by_a_float, r"math.ldexp by a float; give an integer, e.g. int\(n\)"),
+    ],
 )
 def test_what_math_does_not_have_here_is_refused(kernel: Any, text: str) -> None:
     with pytest.raises(UnsupportedFeature, match=text):

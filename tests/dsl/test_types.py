@@ -90,10 +90,26 @@ def test_unary_operators_have_numbas_types(numba_cuda: Any) -> None:
 
 def test_math_functions_have_numbas_types(numba_cuda: Any) -> None:
     for a in NAMES:
-        for function in (math.exp, math.sqrt, math.floor, math.fabs, math.erf):
+        for function in (math.exp, math.sqrt, math.floor, math.fabs, math.erf, math.acos, math.gamma):
             assert types.math_type(a) == ask(numba_cuda, function, a)
         for b in NAMES:
             assert types.math_type(a, b) == ask(numba_cuda, math.fmod, a, b)
+            assert types.math_type(a, b) == ask(numba_cuda, math.remainder, a, b)
+            assert types.hypot_type(a, b) == ask(numba_cuda, math.hypot, a, b)
+            assert types.hypot_type(a, b) == ask(numba_cuda, math.atan2, a, b)
+
+
+def test_functions_with_two_results_and_ldexp_have_numbas_types(numba_cuda: Any) -> None:
+    def first(function: Any, a: str) -> str:
+        result = numba_cuda.resolve_function_type(function, (numba_type(a),), {}).return_type
+        return types.NUMPY_NAMES[str(result[0])]
+
+    for a in NAMES:
+        assert types.math_type(a) == first(math.modf, a)
+        assert types.exact_type(a) == first(math.frexp, a)
+        assert types.exact_type(a) == ask(numba_cuda, math.ldexp, a, "s64")
+        assert types.exact_type(a) == ask(numba_cuda, round, a, "s32")
+        assert ask(numba_cuda, round, a) == "s64"
 
 
 @pytest.mark.parametrize("name", ["popc", "clz", "brev", "ffs"])
@@ -105,7 +121,7 @@ def test_functions_of_bits_have_numbas_types(name: str, numba_cuda: Any) -> None
 
 def test_cbrt_and_fma_have_numbas_types(numba_cuda: Any) -> None:
     for a in NAMES:
-        assert types.cbrt_type(a) == ask(numba_cuda, numba.cuda.cbrt, a)
+        assert types.exact_type(a) == ask(numba_cuda, numba.cuda.cbrt, a)
         for b in NAMES:
             assert types.math_type(a, b, a) == ask(numba_cuda, numba.cuda.fma, a, b, a)
 
