@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dsl import arrays, lowering, mathlib, number_calls, surface
+from dsl import arrays, lowering, mathlib, number_calls, rounding, surface
 from dsl.device_args import Keywords, kind
 from dsl.expressions import as_scalar, evaluate
 from dsl.frame import Frame, Returns
@@ -110,6 +110,15 @@ def _pow(frame: Frame, args: tuple[Value, ...]) -> Value:
     return lowering.binary(frame.builder, "pow", as_scalar(frame, args[0]), as_scalar(frame, args[1]))
 
 
+def _round(frame: Frame, args: tuple[Value, ...]) -> Value:
+    if len(args) not in (1, 2):
+        raise frame.builder.refuse(f"round() of {len(args)} arguments", "give a number, or a number and digits")
+    numbers = [as_scalar(frame, a) for a in args]
+    if len(numbers) == 1:
+        return rounding.nearest(frame.builder, numbers[0])
+    return rounding.to_digits(frame.builder, *numbers)
+
+
 def _range(frame: Frame, args: tuple[Value, ...]) -> Value:
     raise frame.builder.refuse("range() outside a for statement", "write `for i in range(...)`")
 
@@ -128,7 +137,15 @@ class _ByIdentity(dict[Any, Callable[[Frame, tuple[Value, ...]], Value]]):
 
 
 _BUILTINS = _ByIdentity(
-    {abs: _abs, min: _extremum("min"), max: _extremum("max"), len: _len, pow: _pow, range: _range}
+    {
+        abs: _abs,
+        min: _extremum("min"),
+        max: _extremum("max"),
+        len: _len,
+        pow: _pow,
+        range: _range,
+        round: _round,
+    }
 )
 
 

@@ -332,6 +332,27 @@ def minimum(*values: Any) -> Any:
     return functools.reduce(lambda a, b: _pick(a, b, lambda x, y: x < y), items)
 
 
+def rounded(x: Any, ndigits: Any = None) -> Any:
+    """Return the nearest int64, the even one of two; or x rounded to digits by numba.cuda's steps."""
+    with np.errstate(all="ignore"):
+        wide = np.float64(x)
+        if ndigits is None:
+            return int(floats.to_int(np.rint(wide), np.int64)[()])
+        result = _to_digits(wide, int(ndigits)) if np.isfinite(wide) else wide
+        return np.float32(result) if isinstance(x, np.float32) else result
+
+
+def _to_digits(x: Any, ndigits: int) -> Any:
+    """Return x scaled by a power of ten (two, where 10**ndigits is not exact), rounded and scaled back."""
+    if ndigits < 0:
+        power = np.float64(10.0) ** -ndigits
+        return rounded(x / power) * power
+    factor, left = (1e22, ndigits - 22) if ndigits > 22 else (1.0, ndigits)
+    power = np.float64(10.0) ** left
+    y = x * power * factor
+    return x if np.isinf(y) else rounded(y) / factor / power
+
+
 def _float_type(args: Sequence[Any]) -> Any:
     return np.float32 if all(isinstance(a, np.float32) for a in args) else np.float64
 

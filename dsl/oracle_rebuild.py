@@ -16,7 +16,7 @@ import numpy as np
 from dsl import types
 from dsl.cuda import DeviceName
 from dsl.oracle_arrays import Recorder, from_storage
-from dsl.oracle_cuda import Cast, Cuda, Float, Math, counted_range, maximum, minimum
+from dsl.oracle_cuda import Cast, Cuda, Float, Math, counted_range, maximum, minimum, rounded
 
 
 class Later:
@@ -40,7 +40,7 @@ class Rebuilder:
     def __init__(self, cuda: Cuda, recorder: Recorder) -> None:
         self.cuda, self.math = cuda, Math()
         numbers = {"int": Cast("s64"), "float": Float("f64")}
-        self.builtins = {"range": counted_range(recorder), "min": minimum, "max": maximum, **numbers}
+        self.builtins = {"range": counted_range(recorder), "min": minimum, "max": maximum, "round": rounded, **numbers}
         self.codes: set[CodeType] = set()
         self._made: dict[FunctionType, FunctionType] = {}
 
