@@ -7,6 +7,7 @@ leaves out: numba.cuda's submodules.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,15 +20,43 @@ NAME = f"{PACKAGE}.{ATTRIBUTE}"
 _ABSENT = object()
 
 
+class MissingName(UnsupportedFeature, AttributeError):
+    """A name of numba.cuda that the simulated one does not have; hasattr answers False."""
+
+
+def missing(name: str, instead: str = "") -> MissingName:
+    """Return the mistake of using a name that the simulated numba.cuda does not have."""
+    said = f"cuda.{name} is not in the simulated numba.cuda"
+    return MissingName(f"{said}; {instead}" if instead else said)
+
+
 def _is_cuda(name: str) -> bool:
     return name == NAME or name.startswith(NAME + ".")
+
+
+def _missing_import(error: ImportError, cuda: ModuleType) -> UnsupportedFeature | None:
+    """Return the mistake of importing something that the stand-in lacks; None for any other import."""
+    if isinstance(error, ModuleNotFoundError):
+        if error.name is None or not _is_cuda(error.name):
+            return None
+        said = f"the program imports {error.name}, which is not in the simulated numba.cuda"
+        return UnsupportedFeature(said)
+    name = re.match(r"cannot import name '(\w+)'", str(error))
+    if name is None or error.name not in (NAME, cuda.__name__):
+        return None
+    reason = getattr(cuda, "__getattr__", missing)
+    try:
+        reason(name[1])
+    except MissingName as said:
+        return said
+    return missing(name[1])
 
 
 @contextmanager
 def numba_cuda(cuda: ModuleType) -> Iterator[None]:
     """Make `cuda` what `numba.cuda` names in the body of a with statement.
 
-    Raise UnsupportedFeature for a submodule it lacks.
+    Raise UnsupportedFeature for a submodule or a name that the body imports and it lacks.
     """
     import numba
 
@@ -39,11 +68,11 @@ def numba_cuda(cuda: ModuleType) -> Iterator[None]:
     setattr(numba, ATTRIBUTE, cuda)
     try:
         yield
-    except ModuleNotFoundError as error:
-        if error.name is None or not _is_cuda(error.name):
+    except ImportError as error:
+        lacking = _missing_import(error, cuda)
+        if lacking is None:
             raise
-        raise UnsupportedFeature(f"the program imports {error.name}, which the simulated numba.cuda does not "
-                                 "have") from error
+        raise lacking.with_traceback(error.__traceback__) from error
     finally:
         for name in [n for n in sys.modules if _is_cuda(n)]:
             del sys.modules[name]

@@ -1,54 +1,25 @@
-"""Find a user's kernel by FILE.py:kernel, and make its arguments from what the command line says.
+"""Find a user's kernel by FILE.py:kernel, and run a user's script, dsl.cuda in the place of numba.cuda.
 
-An argument is one of
-    3, 0.5, true            an int, a float, a bool, typed as numba.cuda types a Python value
-    float32:0.5             a number of that type
-    float32[1024,64]        an array; what is in it stands after "=": randn (the default of float types),
-    rand, zeros (the default
-                            of the others), ones, arange, nan, ints(LO,HI), or a number
-    @data.npy               an array from a file
-each of them in the order of the kernel's parameters, or as NAME=VALUE.
+What it leaves out: the kernel's arguments (dsl/arguments.py). A mistake in the file is one message with the
+file and the line.
 """
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import inspect
-import math
-import re
 import runpy
 import sys
+import tokenize
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
-import numpy as np
-
+from dsl.near import did_you_mean, listed
 from gpusim.errors import BadOption, UnknownName, UserError
-from gpusim.memory import CAPACITY_BYTES, VirtualArray
-
-DTYPES = (
-    "bool",
-    "float32",
-    "float64",
-    *(f"{sign}int{bits}" for bits in (8, 16, 32, 64) for sign in ("", "u")),
-)
-NAMED = re.compile(r"^([A-Za-z_]\w*)=(.*)$", re.DOTALL)
-ARRAY = re.compile(r"^(\w+)\[([^\]]*)\](?:=(.+))?$", re.DOTALL)
-INTEGER = re.compile(r"^[+-]?(0[xX][0-9a-fA-F]+|0[bB][01]+|0|[1-9]\d*)$")
-INTS = re.compile(r"^ints\(\s*(-?\d+)\s*,\s*(-?\d+)\s*\)$")
-FILLS: dict[str, Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]] = {
-    "randn": lambda rng, shape: rng.standard_normal(shape),
-    "rand": lambda rng, shape: rng.random(shape),
-    "zeros": lambda rng, shape: np.zeros(shape),
-    "ones": lambda rng, shape: np.ones(shape),
-    "arange": lambda rng, shape: np.arange(int(np.prod(shape))).reshape(shape),
-    "nan": lambda rng, shape: np.full(shape, np.nan),
-}
-USE = "write 3, 0.5, float32:0.5, float32[1024,64], int32[8]=ints(0,9) or @file.npy"
 
 
 def is_file_target(name: str) -> bool:
@@ -57,22 +28,25 @@ def is_file_target(name: str) -> bool:
 
 
 def load_kernel(target: str) -> Any:
-    """Return the kernel that FILE.py:kernel names.
+    """Return the kernel that FILE.py:kernel names; a function without cuda.jit is compiled as one.
 
     Raise BadOption for a file that does not load, UnknownName for a name it lacks.
     """
     path, _, name = target.rpartition(":") if ".py:" in target else (target, "", "")
     module = load_module(Path(path))
-    found = {n: v for n, v in vars(module).items() if is_kernel(v)}
+    kernels = [n for n, v in vars(module).items() if is_kernel(v)]
+    plain = [n for n, v in vars(module).items() if inspect.isfunction(v) and v.__module__ == module.__name__]
+    has = listed("it has", kernels) + (f"; {listed('functions without cuda.jit', plain)}" if plain else "")
     if not name:
-        raise BadOption(f"{path}: which kernel? write {path}:NAME; {_listed('it has', found)}")
+        raise BadOption(f"{path}: which kernel? write {path}:NAME; {has}")
     value = vars(module).get(name)
     if inspect.isfunction(value):
         from dsl import cuda
 
         return cuda.jit(value)
-    if name not in found:
-        raise UnknownName(unknown(f"{path}: no kernel", name, found, "it has"))
+    if name not in kernels:
+        near = did_you_mean(name, [*kernels, *plain])
+        raise UnknownName(f"{path}: no kernel {name!r}; {near or has}")
     return value
 
 
@@ -85,9 +59,10 @@ def is_kernel(value: Any) -> bool:
 def load_module(path: Path) -> ModuleType:
     """Run a Python file as a module of its own, its folder first on sys.path and dsl.cuda in the place of
     numba.cuda.
+
+    What it prints goes to stderr, so that it never stands inside a CSV or JSON report.
     """
-    if not path.is_file():
-        raise BadOption(f"{path}: no such file")
+    _check_file(path)
     from dsl import cuda
     from dsl.standin import numba_cuda
 
@@ -97,158 +72,61 @@ def load_module(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(path.resolve().parent))
     try:
-        with numba_cuda(cuda):
+        with numba_cuda(cuda), redirect_stdout(sys.stderr):
             spec.loader.exec_module(module)
-    except UserError:
-        raise
+    except UserError as error:
+        raise at_line(error, path) from error
+    except SystemExit as leave:
+        raise BadOption(f"{path}{_where(leave, path)}: sys.exit({leave.code!r}) while the file is imported; "
+                        "put that under if __name__ == '__main__'") from leave
     except Exception as error:  # any mistake of the file's own is the user's to read, in one line
-        raise BadOption(f"{path}{_where(error, path)}: {type(error).__name__}: {error}") from error
+        raise BadOption(f"{path}{_where(error, path)}: {_said(error)}") from error
     finally:
         sys.path.remove(str(path.resolve().parent))
     return module
 
 
-def _where(error: Exception, path: Path) -> str:
-    if isinstance(error, SyntaxError):
+def _check_file(path: Path) -> None:
+    """Raise BadOption for a path that is no file, or no text that Python can read."""
+    if path.is_dir():
+        raise BadOption(f"{path} is a directory; name a Python file in it")
+    if not path.is_file():
+        raise BadOption(f"{path}: no such file")
+    try:
+        with tokenize.open(path) as file:
+            file.read()
+    except OSError as error:
+        raise BadOption(f"{path}: cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        raise BadOption(f"{path}:{line}: not {error.encoding.upper()}: {error}; save the file as UTF-8, or "
+                        "name its encoding in its first line: # -*- coding: latin-1 -*-") from None
+    except SyntaxError as error:  # an encoding that does not exist
+        raise BadOption(f"{path}:1: {_said(error)}") from None
+
+
+def _said(error: BaseException) -> str:
+    """Return the class and text of an exception in one line; of a SyntaxError without the place."""
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"{type(error).__name__}: {text}"
+
+
+def _where(error: BaseException, path: Path) -> str:
+    """Return ":LINE" of the file in which an exception arose, "" where none of its lines is to blame."""
+    if isinstance(error, SyntaxError) and error.filename and Path(error.filename).resolve() == path.resolve():
         return f":{error.lineno}"
     lines = [
-        f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == path.resolve()
+        f.lineno for f in traceback.extract_tb(error.__traceback__)
+        if Path(f.filename).resolve() == path.resolve()
     ]
     return f":{lines[-1]}" if lines else ""
 
 
-def unknown(what: str, name: str, names: Iterable[str], have: str = "there are") -> str:
-    """Return the message for a name that does not exist: near names if any, else all of them."""
-    names = sorted(names)
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
-    return f"{what} {name!r}; " + (f"did you mean {' or '.join(near)}?" if near else _listed(have, names))
-
-
-def _listed(have: str, names: Iterable[str]) -> str:
-    return f"{have}: {', '.join(sorted(names)) or 'none'}"
-
-
-def dimensions(text: str, option: str) -> tuple[int, ...]:
-    """Return "2,3" as (2, 3): one to three whole numbers from 1 on; raise BadOption for anything else."""
-    parts = text.strip("() ").split(",")
-    if not 1 <= len(parts) <= 3 or not all(re.fullmatch(r"\s*\+?\d+\s*", p) and int(p) > 0 for p in parts):
-        raise BadOption(f"{option} {text}: write one to three whole numbers from 1 on, such as 128 or 16,16")
-    return tuple(map(int, parts))
-
-
-def bind(kernel: Any, texts: Sequence[str], seed: int = 0, virtual: bool = False) -> tuple[Any, ...]:
-    """Return the arguments of a kernel in order.
-
-    Raise BadOption where one is missing or too many, UnknownName for a wrong name.
-    virtual: arrays whose contents do not come from a file have no storage (for counts alone).
-    """
-    names = list(inspect.signature(kernel.py_func).parameters)
-    given = _assign(kernel.py_func.__name__, names, texts)
-    rng = np.random.default_rng(seed)
-    return tuple(parse_value(given[name], rng, virtual) for name in names)
-
-
-def _assign(kernel: str, names: list[str], texts: Sequence[str]) -> dict[str, str]:
-    signature = f"{kernel}({', '.join(names)})"
-    given: dict[str, str] = {}
-    in_order = iter(names)
-    for text in texts:
-        named = NAMED.match(text)
-        name = named.group(1) if named else next((n for n in in_order if n not in given), "")
-        if not name:
-            raise BadOption(f"--arg {text}: {signature} takes {len(names)} arguments, {len(texts)} are given")
-        if name not in names:
-            raise UnknownName(unknown(f"--arg {text}: {signature} has no parameter", name, names, "it has"))
-        if name in given:
-            raise BadOption(f"--arg {text}: {name} is given twice")
-        given[name] = named.group(2) if named else text
-    missing = [n for n in names if n not in given]
-    if missing:
-        raise BadOption(f"{signature}: --arg is missing for {', '.join(missing)}; {USE}")
-    return given
-
-
-def parse_value(text: str, rng: np.random.Generator, virtual: bool = False) -> Any:
-    """Return one argument; raise BadOption for what cannot be read, UnknownName for an unknown dtype or fill.
-    """
-    text = text.strip()
-    if text.startswith("@"):
-        return _from_file(text[1:])
-    if array := ARRAY.match(text):
-        return _array(array, rng, virtual)
-    dtype, colon, value = text.rpartition(":")
-    number = _number(value, text)
-    return _typed(_dtype(dtype, text), number, text) if colon else number
-
-
-def _typed(dtype: np.dtype[Any], number: float, text: str) -> Any:
-    """Return a number of a type; raise BadOption where an integer type cannot hold it."""
-    if dtype.kind in "iu":
-        info = np.iinfo(dtype)
-        if isinstance(number, float) or not info.min <= number <= info.max:
-            raise BadOption(f"--arg {text}: {dtype} holds whole numbers from {info.min:,} to {info.max:,}")
-    return dtype.type(number)
-
-
-def _number(value: str, text: str) -> int | float | bool:
-    if value.lower() in ("true", "false"):
-        return value.lower() == "true"
-    if INTEGER.match(value):
-        return int(value, 0)
-    try:
-        return float(value)
-    except ValueError:
-        raise BadOption(f"--arg {text}: cannot be read; {USE}") from None
-
-
-def _dtype(name: str, text: str) -> np.dtype[Any]:
-    if name not in DTYPES:
-        raise UnknownName(unknown(f"--arg {text}: unknown dtype", name, DTYPES))
-    return np.dtype(name)
-
-
-def _array(match: re.Match[str], rng: np.random.Generator, virtual: bool) -> np.ndarray | VirtualArray:
-    text, (dtype_name, shape_text, fill) = match.group(), match.groups()
-    dtype = _dtype(dtype_name, text)
-    extents = shape_text.split(",")
-    if not all(re.fullmatch(r"\s*\d+\s*", e) and int(e) > 0 for e in extents):
-        raise BadOption(f"--arg {text}: the extents of an array are whole numbers from 1 on, such as "
-                        "[1024,64]")
-    shape = tuple(map(int, extents))
-    if math.prod(shape) * dtype.itemsize > CAPACITY_BYTES:
-        raise BadOption(f"--arg {text}: larger than the device's memory, {CAPACITY_BYTES:,} bytes")
-    filled = _filled(fill or ("randn" if dtype.kind == "f" else "zeros"), dtype, text)
-    return VirtualArray(shape, dtype) if virtual else filled(rng, shape).astype(dtype)
-
-
-def _filled(
-    fill: str, dtype: np.dtype[Any], text: str
-) -> Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]:
-    if fill == "nan" and dtype.kind != "f":
-        raise BadOption(f"--arg {text}: {dtype} has no NaN")
-    if fill in FILLS:
-        return FILLS[fill]
-    if bounds := INTS.match(fill):
-        low, high = map(int, bounds.groups())
-        if low >= high:
-            raise BadOption(f"--arg {text}: ints(LO,HI) needs LO < HI; HI is not drawn")
-        return lambda rng, shape: rng.integers(low, high, shape)
-    try:
-        value = float(fill)
-    except ValueError:
-        raise UnknownName(unknown(f"--arg {text}: unknown contents", fill, [*FILLS, "ints(LO,HI)"])) from None
-    return lambda rng, shape: np.full(shape, value)
-
-
-def _from_file(path: str) -> np.ndarray:
-    try:
-        array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise BadOption(f"--arg @{path}: {error}") from None
-    if not isinstance(array, np.ndarray) or array.dtype.name not in DTYPES:
-        raise BadOption(f"--arg @{path}: holds {getattr(array, 'dtype', type(array).__name__)}, a kernel "
-                        f"takes {', '.join(DTYPES)}")
-    return array
+def at_line(error: UserError, path: Path) -> UserError:
+    """Return a mistake with the line of the user's file that made it in front, unless it names one itself."""
+    where = _where(error, path)
+    named = str(error).startswith((f"{path}:", f"{path.resolve()}:"))
+    return type(error)(f"{path}{where}: {error}") if where and not named else error
 
 
 def run_script(path: Path, arguments: Sequence[str]) -> int:
@@ -256,10 +134,9 @@ def run_script(path: Path, arguments: Sequence[str]) -> int:
 
     Return its exit status.
     An exception of the script's own is printed with the script's part of the traceback, and the status is 1;
-    a UserError goes on up.
+    a UserError goes on up with the script's line in front, and a script that is no Python is a BadOption.
     """
-    if not path.is_file():
-        raise BadOption(f"{path}: no such file")
+    _check_file(path)
     from dsl import cuda
     from dsl.standin import numba_cuda
 
@@ -272,9 +149,13 @@ def run_script(path: Path, arguments: Sequence[str]) -> int:
         return 0
     except SystemExit as leave:
         return _status(leave.code)
-    except UserError:
+    except UserError as error:
+        raise at_line(error, path) from error
+    except BrokenPipeError:  # the reader of stdout went away
         raise
     except Exception as error:
+        if isinstance(error, SyntaxError) and error.filename == str(path):
+            raise BadOption(f"{path}{_where(error, path)}: {_said(error)}") from error
         traceback.print_exception(type(error), error, _from_script(error.__traceback__, str(path)))
         return 1
     finally:

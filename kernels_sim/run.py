@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from dsl.target import bind, dimensions, load_kernel
+from dsl.arguments import bind, dimensions
+from dsl.target import load_kernel
 from gpusim import facts
 from gpusim.advice import differing
 from gpusim.launch import Check, Fact, Launch, Registers

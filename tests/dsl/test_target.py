@@ -1,159 +1,16 @@
-"""Kernels named FILE.py:kernel, arguments from text, scripts, and the stand-in for numba.cuda."""
+"""Kernels named FILE.py:kernel, scripts, and the stand-in for numba.cuda."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any
+from types import ModuleType
 
-import numpy as np
 import pytest
 
 from dsl import target
 from dsl.standin import numba_cuda
 from gpusim.errors import BadOption, UnknownName, UnsupportedFeature
-from gpusim.memory import VirtualArray
-
-
-def value(text: str, virtual: bool = False) -> Any:
-    """Return what one --arg gives, seed 0."""
-    return target.parse_value(text, np.random.default_rng(0), virtual)
-
-
-def saxpy(n: int, a: float, x: Any, y: Any) -> None:
-    """Stand for a kernel with four parameters."""
-
-
-KERNEL = SimpleNamespace(py_func=saxpy)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("3", 3), ("-7", -7), ("0x10", 16), ("0.5", 0.5), ("1e-3", 0.001), ("true", True), ("False", False)],
-)
-def test_a_plain_number_is_an_int_a_float_or_a_bool(text: str, expected: float) -> None:
-    assert value(text) == expected
-    assert type(value(text)) is type(expected)
-
-
-def test_a_number_with_a_type_is_a_numpy_scalar() -> None:
-    assert value("float32:0.1") == np.float32(0.1)
-    assert value("float32:0.1").dtype == np.float32
-    assert value("int32:3").dtype == np.int32
-
-
-@pytest.mark.parametrize("text", ["int32:0.5", "int8:300", "uint32:-1"])
-def test_a_number_that_its_type_cannot_hold_is_refused(text: str) -> None:
-    with pytest.raises(BadOption, match="holds whole numbers from"):
-        value(text)
-
-
-def test_float_arrays_are_normal_and_others_zero_by_default() -> None:
-    drawn = value("float32[1000]")
-    assert drawn.dtype == np.float32
-    assert abs(drawn.mean()) < 0.2
-    assert 0.8 < drawn.std() < 1.2
-    assert value("int32[2,3]").tolist() == [[0, 0, 0], [0, 0, 0]]
-
-
-def test_contents_are_named_after_an_equals_sign() -> None:
-    assert value("float64[3]=ones").tolist() == [1, 1, 1]
-    assert value("int32[2,2]=arange").tolist() == [[0, 1], [2, 3]]
-    assert value("float32[2]=2.5").tolist() == [2.5, 2.5]
-    assert np.isnan(value("float32[2]=nan")).all()
-    assert set(value("int64[100]=ints(5,8)").tolist()) == {5, 6, 7}
-    assert 0 <= value("float32[100]=rand").min() < value("float32[100]=rand").max() < 1
-
-
-def test_the_same_seed_draws_the_same_numbers() -> None:
-    assert value("float32[8]").tolist() == value("float32[8]").tolist()
-
-
-def test_an_array_from_a_file_is_that_array(tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", np.arange(6, dtype=np.int32).reshape(2, 3))
-    assert value(f"@{tmp_path}/x.npy").tolist() == [[0, 1, 2], [3, 4, 5]]
-
-
-def test_a_file_that_is_not_there_or_holds_no_numbers_is_refused(tmp_path: Path) -> None:
-    np.save(tmp_path / "c.npy", np.zeros(2, np.complex64))
-    with pytest.raises(BadOption, match="No such file"):
-        value(f"@{tmp_path}/none.npy")
-    with pytest.raises(BadOption, match="holds complex64"):
-        value(f"@{tmp_path}/c.npy")
-
-
-def test_a_virtual_array_has_shape_and_type_and_no_storage() -> None:
-    assert value("float32[100000,100000]", virtual=True) == VirtualArray(
-        (10**5, 10**5), np.dtype("float32")
-    )
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("float16[4]", "unknown dtype 'float16'; did you mean"),
-        ("float32[4]=rnd", "unknown contents 'rnd'; did you mean rand"),
-        ("foo:3", "unknown dtype 'foo'; there are: bool, float32"),
-    ],
-)
-def test_an_unknown_name_is_answered_with_near_or_all_names(text: str, message: str) -> None:
-    with pytest.raises(UnknownName, match=message):
-        value(text)
-
-
-@pytest.mark.parametrize("text", ["float32[]", "float32[0]", "float32[4,-1]", "float32[a]"])
-def test_extents_below_one_are_refused(text: str) -> None:
-    with pytest.raises(BadOption, match="whole numbers from 1 on"):
-        value(text)
-
-
-def test_an_array_larger_than_the_device_is_refused() -> None:
-    with pytest.raises(BadOption, match="larger than the device's memory"):
-        value("float32[100000000,100000000]", virtual=True)
-
-
-@pytest.mark.parametrize("text", ["", "abc", "1..2", "int32[3]=ints(4,4)", "int32[3]=nan"])
-def test_what_cannot_be_read_is_refused(text: str) -> None:
-    with pytest.raises(BadOption, match="--arg"):
-        value(text)
-
-
-def test_arguments_are_taken_in_order() -> None:
-    n, a, x, y = target.bind(KERNEL, ["4", "float32:2", "float32[4]=ones", "float32[4]=zeros"])
-    assert (n, a, x.tolist(), y.tolist()) == (4, 2, [1, 1, 1, 1], [0, 0, 0, 0])
-
-
-def test_arguments_by_name_leave_the_others_in_order() -> None:
-    n, a, x, y = target.bind(KERNEL, ["x=float32[1]=ones", "4", "2.0", "float32[2]=zeros"])
-    assert (n, a, x.tolist(), y.tolist()) == (4, 2.0, [1], [0, 0])
-
-
-@pytest.mark.parametrize(
-    ("texts", "error", "message"),
-    [
-        (["4", "2.0"], BadOption, r"saxpy\(n, a, x, y\): --arg is missing for x, y"),
-        (["1", "2", "3", "4", "5"], BadOption, "takes 4 arguments, 5 are given"),
-        (["1", "n=2", "3", "4"], BadOption, "n is given twice"),
-        (["1", "2", "3", "z=4"], UnknownName, "has no parameter 'z'; it has: a, n, x, y"),
-    ],
-)
-def test_arguments_that_do_not_fit_the_parameters_are_refused(
-    texts: list[str], error: type, message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        target.bind(KERNEL, texts)
-
-
-def test_dimensions_are_one_to_three_whole_numbers() -> None:
-    assert target.dimensions("64", "--grid") == (64,)
-    assert target.dimensions("2, 3,4", "--grid") == (2, 3, 4)
-
-
-@pytest.mark.parametrize("text", ["", "0", "-1", "1,2,3,4", "2x3", "1.5"])
-def test_other_dimensions_are_refused(text: str) -> None:
-    with pytest.raises(BadOption, match="--block .*one to three whole numbers"):
-        target.dimensions(text, "--block")
 
 
 def test_a_file_names_its_kernels_and_finds_one(tmp_path: Path) -> None:
@@ -277,3 +134,89 @@ def test_a_mistake_with_a_kernel_in_a_script_goes_up(tmp_path: Path) -> None:
 
     with pytest.raises(LaunchRefused, match="too many threads"):
         target.run_script(script(tmp_path, source), [])
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (b"def f(:\n", r"s\.py:1: SyntaxError: invalid syntax$"),
+        (b"x = 1\ny = '\xe9'\n", r"s\.py:2: not UTF-8: .*0xe9.*save the file as UTF-8"),
+        (b"# coding: klingon\n", r"s\.py:1: SyntaxError: .*klingon"),
+    ],
+)
+def test_a_file_that_is_no_python_gives_one_message_with_its_line_to_a_script_and_a_kernel(
+    tmp_path: Path, source: bytes, message: str
+) -> None:
+    file = tmp_path / "s.py"
+    file.write_bytes(source)
+    with pytest.raises(BadOption, match=message):
+        target.run_script(file, [])
+    with pytest.raises(BadOption, match=message):
+        target.load_kernel(f"{file}:k")
+
+
+def test_a_script_in_the_encoding_that_it_names_runs(tmp_path: Path) -> None:
+    file = tmp_path / "s.py"
+    file.write_bytes(b"# -*- coding: latin-1 -*-\nx = '\xe9'\nassert len(x) == 1\n")
+    assert target.run_script(file, []) == 0
+
+
+def test_a_directory_is_refused_as_one(tmp_path: Path) -> None:
+    with pytest.raises(BadOption, match="is a directory; name a Python file in it"):
+        target.run_script(tmp_path, [])
+
+
+def test_a_file_that_leaves_while_it_is_imported_is_refused(tmp_path: Path) -> None:
+    file = script(tmp_path, "import sys\nsys.exit(4)\n")
+    with pytest.raises(BadOption, match=r"s\.py:2: sys\.exit\(4\) while the file is imported"):
+        target.load_kernel(f"{file}:k")
+
+
+def test_what_a_file_prints_while_it_is_imported_goes_to_stderr(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target.load_kernel(f"{script(tmp_path, 'print(7)' + chr(10) + 'def k(x): x[0] = 1' + chr(10))}:k")
+    assert capsys.readouterr() == ("", "7\n")
+
+
+def test_functions_without_cuda_jit_are_listed_as_such(tmp_path: Path) -> None:
+    file = script(tmp_path, "from math import sqrt\nfrom textwrap import dedent\ndef plain(x): x[0] = 1\n")
+    with pytest.raises(UnknownName, match="no kernel 'q'; it has: none; functions without cuda.jit: plain$"):
+        target.load_kernel(f"{file}:q")
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("from numba import cuda\n\nr = cuda.nosuch(3)\n", r"s\.py:3: cuda\.nosuch is not in"),
+        ("from numba import cuda\n\n@cuda.reduce\ndef f(a, b): return a + b\n",
+         r"s\.py:3: cuda\.reduce is not in"),
+        ("\nfrom numba.cuda import nosuch\n", r"s\.py:2: cuda\.nosuch is not in"),
+        ("import numba.cuda.random\n", r"s\.py:1: .*numba\.cuda\.random"),
+    ],
+)
+def test_what_the_simulated_numba_cuda_lacks_is_named_with_the_line_of_the_script(
+    tmp_path: Path, source: str, name: str
+) -> None:
+    file = script(tmp_path, source)
+    with pytest.raises(UnsupportedFeature, match=name + ".*the simulated numba.cuda"):
+        target.run_script(file, [])
+    with pytest.raises(UnsupportedFeature, match=name + ".*the simulated numba.cuda"):
+        target.load_kernel(f"{file}:k")
+
+
+def test_a_script_may_ask_whether_numba_cuda_has_a_name(tmp_path: Path) -> None:
+    source = "from numba import cuda\nassert not hasattr(cuda, 'nosuch')\nassert hasattr(cuda, 'jit')\n"
+    assert target.run_script(script(tmp_path, source), []) == 0
+
+
+def test_a_mistake_with_a_kernel_names_the_line_of_the_script(tmp_path: Path) -> None:
+    file = script(tmp_path, "from numba import cuda\n@cuda.jit\ndef k(x): x[0] = 1\n\nk[0, 1]([3.0])\n")
+    with pytest.raises(UnsupportedFeature, match=r"s\.py:5: .*a list"):
+        target.run_script(file, [])
+
+
+def test_a_mistake_in_a_kernel_names_the_line_of_the_kernel_alone(tmp_path: Path) -> None:
+    file = script(tmp_path, "from numba import cuda\n@cuda.jit\ndef k(x): x[0] = 1\n\nk[1, 1](3)\n")
+    with pytest.raises(UnsupportedFeature, match=r"^\S+s\.py:3: in k: "):
+        target.run_script(file, [])

@@ -1,0 +1,242 @@
+"""Make a kernel's arguments from what the command line says.
+
+An argument is one of
+    3, 0.5, true            an int, a float, a bool, typed as numba.cuda types a Python value
+    float32:0.5             a number of that type
+    float32[1024,64]        an array; what is in it stands after "=": randn (the default of float types),
+    rand, zeros (the default
+                            of the others), ones, arange, nan, ints(LO,HI), or a number
+    @data.npy               an array from a file
+each of them in the order of the kernel's parameters, or as NAME=VALUE. A value that the type cannot hold is
+refused: nothing wraps, saturates or loses its fraction.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+import zipfile
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dsl.near import unknown
+from gpusim.errors import BadOption, UnknownName
+from gpusim.memory import CAPACITY_BYTES, VirtualArray
+
+DTYPES = (
+    "bool",
+    "float32",
+    "float64",
+    *(f"{sign}int{bits}" for bits in (8, 16, 32, 64) for sign in ("", "u")),
+)
+NAMED = re.compile(r"^([A-Za-z_]\w*)=(.*)$", re.DOTALL)
+ARRAY = re.compile(r"^(\w+)\[([^\]]*)\](?:=(.+))?$", re.DOTALL)
+INTEGER = re.compile(r"^[+-]?(0[xX][0-9a-fA-F]+|0[bB][01]+|0|[1-9]\d*)$")
+INTS = re.compile(r"^ints\(\s*(-?\d{1,40})\s*,\s*(-?\d{1,40})\s*\)$")
+EXTENT = re.compile(r"^\s*\+?\d{1,40}\s*$")
+"""Digits are counted before they are read: Python takes no integer of over 4,300."""
+INFINITY = re.compile(r"^[+-]?inf(inity)?$", re.IGNORECASE)
+Fill = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
+FILLS: dict[str, Fill] = {
+    "randn": lambda rng, shape: rng.standard_normal(shape),
+    "rand": lambda rng, shape: rng.random(shape),
+    "zeros": lambda rng, shape: np.zeros(shape),
+    "ones": lambda rng, shape: np.ones(shape),
+    "arange": lambda rng, shape: np.arange(math.prod(shape)).reshape(shape),
+    "nan": lambda rng, shape: np.full(shape, np.nan),
+}
+USE = "write 3, 0.5, float32:0.5, float32[1024,64], int32[8]=ints(0,9) or @file.npy"
+
+
+def dimensions(text: str, option: str) -> tuple[int, ...]:
+    """Return "2,3" as (2, 3): one to three whole numbers from 1 on; raise BadOption for anything else."""
+    parts = text.strip("() ").split(",")
+    if not 1 <= len(parts) <= 3 or not all(EXTENT.match(p) and int(p) > 0 for p in parts):
+        raise BadOption(f"{option} {text}: write one to three whole numbers from 1 on, such as 128 or 16,16")
+    return tuple(map(int, parts))
+
+
+def bind(kernel: Any, texts: Sequence[str], seed: int = 0, virtual: bool = False) -> tuple[Any, ...]:
+    """Return the arguments of a kernel in order.
+
+    Raise BadOption where one is missing or too many, UnknownName for a wrong name.
+    virtual: arrays whose contents do not come from a file have no storage (for counts alone).
+    """
+    names = _parameters(kernel)
+    given = _assign(kernel.py_func.__name__, names, texts)
+    rng = np.random.default_rng(seed)
+    return tuple(parse_value(given[name], rng, virtual) for name in names)
+
+
+def _parameters(kernel: Any) -> list[str]:
+    """Return the names of a kernel's parameters; raise BadOption for kinds that the language does not have.
+    """
+    parameters = inspect.signature(kernel.py_func).parameters.values()
+    odd = [str(p) for p in parameters if p.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    if odd:
+        code = kernel.py_func.__code__
+        raise BadOption(
+            f"{code.co_filename}:{code.co_firstlineno}: kernel {kernel.py_func.__name__} has the parameter "
+            f"{odd[0]}; *args, **kwargs, keyword-only and positional-only parameters are not in the language"
+        )
+    return [p.name for p in parameters]
+
+
+def _assign(kernel: str, names: list[str], texts: Sequence[str]) -> dict[str, str]:
+    signature = f"{kernel}({', '.join(names)})"
+    given: dict[str, str] = {}
+    in_order = iter(names)
+    for text in texts:
+        named = NAMED.match(text)
+        name = named.group(1) if named else next((n for n in in_order if n not in given), "")
+        if not name:
+            raise BadOption(f"--arg {text}: {signature} takes {len(names)} arguments, {len(texts)} are given")
+        if name not in names:
+            raise UnknownName(unknown(f"--arg {text}: {signature} has no parameter", name, names, "it has"))
+        if name in given:
+            raise BadOption(f"--arg {text}: {name} is given twice")
+        given[name] = named.group(2) if named else text
+    missing = [n for n in names if n not in given]
+    if missing:
+        raise BadOption(f"{signature}: --arg is missing for {', '.join(missing)}; {USE}")
+    return given
+
+
+def parse_value(text: str, rng: np.random.Generator, virtual: bool = False) -> Any:
+    """Return one argument.
+
+    Raise BadOption for what cannot be read or does not fit its type, UnknownName for an unknown dtype or
+    fill.
+    """
+    text = text.strip()
+    if text.startswith("@"):
+        return _from_file(text[1:])
+    if array := ARRAY.match(text):
+        return _array(array, rng, virtual)
+    name, colon, value = text.rpartition(":")
+    dtype = _dtype(name, text) if colon else None
+    number = _number(value, text)
+    if number is None:
+        raise BadOption(f"--arg {text}: cannot be read; {USE}")
+    return number if dtype is None else dtype.type(_held(number, dtype, text))
+
+
+def _number(value: str, text: str) -> int | float | bool | None:
+    """Return a number as written, None if it is none; raise BadOption for a float beyond float64."""
+    if value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    try:
+        number = int(value, 0) if INTEGER.match(value) else float(value)
+    except ValueError:
+        return None
+    if isinstance(number, float) and math.isinf(number) and not INFINITY.match(value.strip()):
+        raise BadOption(f"--arg {text}: {_range(np.dtype('float64'))}; write inf for infinity")
+    return number
+
+
+def _range(dtype: np.dtype[Any]) -> str:
+    """Return what a type holds, in words."""
+    if dtype.kind == "b":
+        return "bool holds false and true (0 and 1)"
+    if dtype.kind == "f":
+        return f"{dtype} holds numbers up to {float(np.finfo(dtype).max):.4g} in size"
+    info = np.iinfo(dtype)
+    return f"{dtype} holds whole numbers from {info.min:,} to {info.max:,}"
+
+
+def _held(number: float, dtype: np.dtype[Any], text: str) -> float:
+    """Return a number that a type can hold (floats round); raise BadOption for another one."""
+    if dtype.kind == "f":
+        fits = not math.isfinite(number) or abs(number) <= float(np.finfo(dtype).max)
+    elif dtype.kind == "b":
+        fits = number in (0, 1) and not isinstance(number, float)
+    else:
+        fits = not isinstance(number, float) and np.iinfo(dtype).min <= number <= np.iinfo(dtype).max
+    if not fits:
+        raise BadOption(f"--arg {text}: {_range(dtype)}")
+    return number
+
+
+def _dtype(name: str, text: str) -> np.dtype[Any]:
+    if name not in DTYPES:
+        raise UnknownName(unknown(f"--arg {text}: unknown dtype", name, DTYPES))
+    return np.dtype(name)
+
+
+def _array(match: re.Match[str], rng: np.random.Generator, virtual: bool) -> np.ndarray | VirtualArray:
+    text, (dtype_name, shape_text, fill) = match.group(), match.groups()
+    dtype = _dtype(dtype_name, text)
+    extents = shape_text.split(",")
+    if not all(EXTENT.match(e) and int(e) > 0 for e in extents):
+        raise BadOption(f"--arg {text}: the extents of an array are whole numbers from 1 on, such as "
+                        "[1024,64]")
+    shape = tuple(map(int, extents))
+    if math.prod(shape) * dtype.itemsize > CAPACITY_BYTES:
+        raise BadOption(f"--arg {text}: larger than the device's memory, {CAPACITY_BYTES:,} bytes")
+    filled = _filled(fill or ("randn" if dtype.kind == "f" else "zeros"), dtype, math.prod(shape), text)
+    return VirtualArray(shape, dtype) if virtual else filled(rng, shape).astype(dtype)
+
+
+def _filled(fill: str, dtype: np.dtype[Any], size: int, text: str) -> Fill:
+    """Return what fills an array of `size` elements; raise BadOption where the type cannot hold a value of
+    it.
+    """
+    if fill in FILLS:
+        _check_fill(fill, dtype, size, text)
+        return FILLS[fill]
+    if bounds := INTS.match(fill):
+        return _drawn(int(bounds[1]), int(bounds[2]), dtype, text)
+    number = _number(fill, text)
+    if number is None:
+        raise UnknownName(unknown(f"--arg {text}: unknown contents", fill, [*FILLS, "ints(LO,HI)"]))
+    value = _held(number, dtype, text)
+    return lambda rng, shape: np.full(shape, value, dtype)
+
+
+def _check_fill(fill: str, dtype: np.dtype[Any], size: int, text: str) -> None:
+    if dtype.kind == "f":
+        return
+    if fill == "nan":
+        raise BadOption(f"--arg {text}: {dtype} has no NaN")
+    if fill in ("rand", "randn"):
+        raise BadOption(f"--arg {text}: {fill} draws fractions, and {_range(dtype)}; take ints(LO,HI)")
+    if fill == "arange":
+        _held(size - 1, dtype, text)
+
+
+def _drawn(low: int, high: int, dtype: np.dtype[Any], text: str) -> Fill:
+    """Return what draws whole numbers in [low, high), all of which the type must hold."""
+    if low >= high:
+        raise BadOption(f"--arg {text}: ints(LO,HI) needs LO < HI; HI is not drawn")
+    for bound in (low, high - 1):
+        _held(bound, dtype, text)
+    drawn_as = np.uint64 if high > 1 << 63 else np.int64
+    _held(low, np.dtype(drawn_as), text)
+    _held(high - 1, np.dtype(drawn_as), text)
+    return lambda rng, shape: rng.integers(low, high, shape, dtype=drawn_as)
+
+
+def _from_file(path: str) -> np.ndarray:
+    """Return the array of a .npy file; raise BadOption for what no kernel can take."""
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise BadOption(f"--arg @{path}: {_why_not_read(error)}") from None
+    if not isinstance(array, np.ndarray) or array.dtype.name not in DTYPES:
+        raise BadOption(f"--arg @{path}: holds {getattr(array, 'dtype', type(array).__name__)}, a kernel "
+                        f"takes {', '.join(DTYPES)}")
+    if not array.dtype.isnative:
+        raise BadOption(f"--arg @{path}: holds {array.dtype.str}, {array.dtype.name} in the other byte "
+                        "order; save a.astype(a.dtype.newbyteorder('='))")
+    if array.ndim == 0:
+        raise BadOption(f"--arg @{path}: holds one number and no array (0 dimensions); write "
+                        f"{array.dtype.name}:{array.item()}, or save a.reshape(1)")
+    return array
+
+
+def _why_not_read(error: Exception) -> str:
+    """Return numpy's reason, or a plainer one where numpy takes a file of another kind for a pickle."""
+    return "not a .npy file of numbers" if "pickle" in str(error) else str(error)
