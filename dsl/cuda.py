@@ -11,21 +11,60 @@ from contextlib import suppress
 from types import FunctionType
 from typing import Any
 
+from dsl.context import (
+    close,
+    current_context,
+    detect,
+    get_current_device,
+    gpus,
+    list_devices,
+    select_device,
+)
 from dsl.host import (
+    In,
+    InOut,
+    Out,
     default_stream,
+    defer_cleanup,
     device_array,
     device_array_like,
     event,
     event_elapsed_time,
     is_available,
+    is_cuda_array,
+    managed_array,
+    pinned,
     pinned_array,
+    pinned_array_like,
     profile_start,
     profile_stop,
     stream,
     synchronize,
     to_device,
 )
+from dsl.standin import missing
 from gpusim.errors import UnsupportedFeature, UserError
+
+INSTEAD = {
+    "reduce": "write the reduction as a kernel, with cuda.shared.array and cuda.atomic.add",
+    "Reduce": "write the reduction as a kernel, with cuda.shared.array and cuda.atomic.add",
+    "const": "pass the table as an array argument",
+    "random": "make the numbers on the host and pass them as an array",
+    "mapped_array": "make a numpy array, or put one on the device with cuda.to_device",
+    "mapped_array_like": "make a numpy array, or put one on the device with cuda.to_device",
+    "mapped": "pass the numpy array, or put it on the device with cuda.to_device",
+    "declare_device": "write the device function in Python",
+    "compile_ptx": "there is no PTX here; launch the kernel",
+    "compile": "there is no PTX here; launch the kernel",
+}
+"""Names of numba.cuda that are not here, and what to write instead."""
+
+
+def __getattr__(name: str) -> Any:
+    """Refuse a name of numba.cuda that is not here; `hasattr` answers False."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+    raise missing(name, INSTEAD.get(name, ""))
 
 
 class DeviceName:
@@ -100,6 +139,9 @@ def jit(func_or_sig: Any = None, device: bool = False, **options: Any) -> Any:
 
 
 __all__ = [
+    "In",
+    "InOut",
+    "Out",
     "activemask",
     "all_sync",
     "any_sync",
@@ -109,8 +151,12 @@ __all__ = [
     "blockIdx",
     "brev",
     "cbrt",
+    "close",
     "clz",
+    "current_context",
     "default_stream",
+    "defer_cleanup",
+    "detect",
     "device_array",
     "device_array_like",
     "eq_sync",
@@ -118,10 +164,13 @@ __all__ = [
     "event_elapsed_time",
     "ffs",
     "fma",
+    "get_current_device",
+    "gpus",
     "grid",
     "gridDim",
     "gridsize",
     "is_available",
+    "is_cuda_array",
     "jit",
     "laneid",
     "lanemask_lt",
@@ -130,15 +179,20 @@ __all__ = [
     "ldcs",
     "ldcv",
     "ldlu",
+    "list_devices",
     "literal_unroll",
     "local",
+    "managed_array",
     "match_all_sync",
     "match_any_sync",
     "nanosleep",
+    "pinned",
     "pinned_array",
+    "pinned_array_like",
     "popc",
     "profile_start",
     "profile_stop",
+    "select_device",
     "selp",
     "shared",
     "shfl_down_sync",

@@ -2,18 +2,22 @@
 
 What it models: arrays that stay on the device between launches, in the current session's memory. What it
 leaves out: concurrency; every call is done when it returns, so streams and events are ordered no-ops, and an
-event's time is not a time. Checked by no metric.
+event's elapsed time is NaN. Checked by no metric.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from gpusim import session
 from gpusim.errors import LaunchRefused, UnsupportedFeature
+
+NO_CLOCK = "events: no clock; elapsed times are nan"
 
 
 def device_array(
@@ -53,6 +57,55 @@ def pinned_array(
     return np.empty(shape, dtype, order=order)  # type: ignore[call-overload]
 
 
+def pinned_array_like(ary: Any) -> np.ndarray:
+    """Return a numpy array on the host with the shape and dtype of another."""
+    return pinned_array(tuple(ary.shape), ary.dtype)
+
+
+def managed_array(
+    shape: int | tuple[int, ...],
+    dtype: Any = np.float64,
+    strides: Any = None,
+    order: str = "C",
+    stream: Any = 0,
+    attach_global: bool = True,
+) -> np.ndarray:
+    """Return a numpy array, copied to the device and back at each launch; page migration is not counted."""
+    return pinned_array(shape, dtype, strides, order)
+
+
+@contextmanager
+def pinned(*arylist: Any) -> Iterator[None]:
+    """Be a block in which arrays are pinned, which has no meaning here."""
+    yield
+
+
+@contextmanager
+def defer_cleanup() -> Iterator[None]:
+    """Be a block in which nothing is freed, which has no meaning here."""
+    yield
+
+
+def In(ary: Any) -> Any:  # noqa: N802 - numba's name
+    """Return an argument whose changes do not come back from the device."""
+    return ary if hasattr(ary, "copy_to_host") else np.array(ary)
+
+
+def Out(ary: Any) -> Any:  # noqa: N802 - numba's name
+    """Return an argument that comes back from the device; it is copied there too."""
+    return ary
+
+
+def InOut(ary: Any) -> Any:  # noqa: N802 - numba's name
+    """Return an argument that is copied to the device and back."""
+    return ary
+
+
+def is_cuda_array(obj: Any) -> bool:
+    """Return whether an object says that it lies on a device."""
+    return hasattr(obj, "__cuda_array_interface__")
+
+
 def synchronize() -> None:
     """Return at once: every launch is done when it returns."""
 
@@ -83,7 +136,7 @@ class Stream:
 
 
 class Event:
-    """Be an event of a stream. It knows no time: `elapsed_time` refuses, as nothing here is timed."""
+    """Be an event of a stream. It knows no time: `elapsed_time` is NaN, as nothing here is timed."""
 
     def record(self, stream: Any = 0) -> None:
         """Record the event."""
@@ -99,10 +152,9 @@ class Event:
         """Return at once."""
 
     def elapsed_time(self, other: Event) -> float:
-        """Refuse: there is no clock."""
-        raise UnsupportedFeature(
-            "the time between events is not simulated; the report has counts, and no time yet"
-        )
+        """Return NaN and leave a note in the session: there is no clock."""
+        session.current().remark(NO_CLOCK)
+        return math.nan
 
 
 def stream() -> Stream:
@@ -121,5 +173,5 @@ def event(timing: bool = True) -> Event:
 
 
 def event_elapsed_time(start: Event, end: Event) -> float:
-    """Refuse: there is no clock."""
+    """Return NaN and leave a note in the session: there is no clock."""
     return start.elapsed_time(end)

@@ -58,7 +58,8 @@ class Session:
 
     arch, l2, engine, counts_only, max_steps, strict_index, registers: as in dsl.launch.launch (registers
     None: recorded or estimated). device: dsl.launch.Device, made by the first launch and kept, so that warm
-    caches stay. keep: whether reports are kept. on_report: called with each kept Launch.
+    caches stay. keep: whether reports are kept. on_report: called with each kept Launch. remarks: sentences
+    for the reader about the run as a whole, each once.
     """
 
     arch: Arch
@@ -75,6 +76,7 @@ class Session:
     on_report: Callable[[Launch], None] | None = None
     progress: Any = None
     matched: int = 0
+    remarks: list[str] = field(default_factory=list)
 
     def wants(self, kernel: str) -> bool:
         """Return whether the launch that comes now is to be reported.
@@ -94,6 +96,11 @@ class Session:
         self.reports.append(launch)
         if self.on_report is not None:
             self.on_report(launch)
+
+    def remark(self, sentence: str) -> None:
+        """Keep a sentence for the reader, once."""
+        if sentence not in self.remarks:
+            self.remarks.append(sentence)
 
 
 _current: ContextVar[Session | None] = ContextVar("gpusim_session", default=None)
