@@ -2,14 +2,16 @@
 
 A mistake of the user's is one message, `error: ...`, on stderr and exit status 2, with no traceback and
 nothing half-written. A result that differs from the reference or from the closed form is printed in full, and
-the exit status is 1.
+the exit status is 1; so it is where standard output cannot be written.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, redirect_stdout
+from contextlib import nullcontext, redirect_stdout, suppress
+from errno import EBADF
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,7 @@ class Command(click.Command):
     def listed(self, ctx: click.Context) -> str:
         """Return the names of the options in one line."""
         return ", ".join(
-            p.opts[0] for p in self.get_params(ctx) if isinstance(p, click.Option) and p.name != "help"
+            p.opts[0] for p in self.get_params(ctx) if isinstance(p, click.Option) and "--help" not in p.opts
         )
 
 
@@ -91,6 +93,19 @@ def kernel_params(kernel: str | None) -> list[click.Parameter]:
     return [click_option(o) for o in options_of(kernels_sim.find(kernel)) if o.name != "seed"]
 
 
+class WholeNumber(click.types.IntParamType):
+    """Be an integer that the 64-bit arithmetic of kernels and closed forms holds."""
+
+    limit = 1 << 62
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the integer; fail with the limit where it is beyond."""
+        number = int(super().convert(value, param, ctx))
+        if abs(number) > self.limit:
+            self.fail(f"it must lie between -2**62 and 2**62 ({self.limit:,})", param, ctx)
+        return number
+
+
 def click_option(option: Any) -> click.Option:
     """Return a kernel's option as click has it.
 
@@ -100,6 +115,7 @@ def click_option(option: Any) -> click.Option:
     if option.type is bool:
         spellings = [f"{option.flag}/--no-{option.flag[2:]}"]
     kind = click.Choice(option.choices) if option.choices else option.type
+    kind = WholeNumber() if kind is int else kind
     shown = option.default is not None and option.type is not bool
     return click.Option(
         [option.name, *spellings], type=kind, default=option.default, help=option.help, show_default=shown
@@ -260,10 +276,10 @@ def simulate(
         rest.pop("regs"),
         {k: rest.pop(k) for k in ("counts_only", "engine", "max_steps", "strict_index")},
     )
-    problem, options = problem_of(kernel, rest.pop("seed"), settings["counts_only"], rest)
     with progress_bar(kernel) as progress:
         if progress is not None:
-            progress.begin()  # reading and compiling the kernel count too
+            progress.begin()  # reading and compiling the kernel and its closed form count too
+        problem, options = problem_of(kernel, rest.pop("seed"), settings["counts_only"], rest)
         launches = run_problem(
             problem,
             device,
@@ -306,7 +322,7 @@ def problem_of(
     return spec.build(options, Data(seed, virtual=counts_only)), {"seed": seed, **asdict(options)}
 
 
-@cli.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@cli.command(cls=Command, context_settings={"allow_interspersed_args": False})
 @gpu_option
 @click.option(
     "--l2",
@@ -367,6 +383,8 @@ def profile(
     ):
         status = run_script(Path(script), arguments)
     emit(formatted(session.reports, form, names, section, by_line), out)
+    for remark in session.remarks:
+        click.echo(f"note: {remark}", err=True)
     return status or int(by_line and not lines_add_up(session.reports))
 
 
@@ -449,7 +467,7 @@ def emit(text: str, out: str | None) -> None:
         from gpusim.output import write_whole
 
         write_whole(Path(out), text)
-    elif sys.stdout.isatty() and not text.startswith(("{", "[", '"')):
+    elif sys.stdout is not None and sys.stdout.isatty() and not text.startswith(("{", "[", '"')):
         from rich.console import Console
 
         from gpusim.report import show
@@ -468,7 +486,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         click.echo(error.ctx.get_help(), err=True)
         return 2
     except click.ClickException as error:
-        return fail(error.format_message())
+        return fail(error.format_message() + see_help(error))
     except UserError as error:
         return fail(str(error))
     except MemoryError as error:
@@ -477,6 +495,16 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return fail("interrupted", 130)
     return status if isinstance(status, int) else 0
+
+
+def see_help(error: click.ClickException) -> str:
+    """Return where the usage stands, for a command line that lacks something or has too much of it."""
+    ctx = error.ctx if isinstance(error, click.UsageError) else None
+    said = isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter)
+    if ctx is None or said or not isinstance(ctx.command, Command) or "has no option" in error.message:
+        return ""
+    stop = "" if error.format_message().endswith(".") else "."
+    return f"{stop} See {ctx.info_name} --help: {ctx.command.get_usage(ctx).removeprefix('Usage: ')}"
 
 
 def fail(message: str, status: int = 2) -> int:
@@ -488,12 +516,25 @@ def fail(message: str, status: int = 2) -> int:
 def main() -> None:
     """Be the entry point of `python cli.py` and of the `gpusim` command."""
     try:
+        if sys.stdout is None:
+            raise OSError(EBADF, "it is closed")
         status = run()
         sys.stdout.flush()
     except BrokenPipeError:  # the reader (head, less) went away; that is no mistake
-        sys.stderr.close()
-        status = 0
+        status = without_stdout(0)
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        status = without_stdout(fail(f"cannot write to standard output: {error.strerror or error}; "
+                                     "--out FILE writes a report elsewhere", 1))
     sys.exit(status)
+
+
+def without_stdout(status: int) -> int:
+    """Return the status, after what still waits to be written was dropped: Python would try again at exit."""
+    with suppress(OSError, AttributeError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return status
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ gpusim/session.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+from types import TracebackType
 
 from gpusim.arch import get_arch
 from gpusim.errors import BadOption
@@ -20,7 +20,28 @@ from gpusim.launch import Registers
 from gpusim.session import Filter, Session, use
 
 
-@contextmanager
+class Profile:
+    """Be the with statement's object: it puts a session in place once."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._place: AbstractContextManager[Session] | None = None
+
+    def __enter__(self) -> Session:
+        """Put the session in place; raise BadOption for a second time, as its reports would mix."""
+        if self._place is not None:
+            raise BadOption("a gpusim.profile(...) object serves one with statement; call gpusim.profile() "
+                            "again for another")
+        self._place = use(self._session)
+        return self._place.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
+    ) -> bool | None:
+        """Put the session before it back."""
+        return self._place.__exit__(kind, error, frames) if self._place is not None else None
+
+
 def profile(
     gpu: str = "h200",
     l2: str = "cold",
@@ -33,7 +54,7 @@ def profile(
     kernel_name: str = "",
     launch_skip: int = 0,
     launch_count: int | None = None,
-) -> Iterator[Session]:
+) -> Profile:
     """Simulate the launches in the body of a with statement.
 
     `reports` of the session holds one Launch each, in order.
@@ -46,5 +67,4 @@ def profile(
     given = None if registers is None else Registers(registers, "given")
     session = Session(get_arch(gpu), l2, engine, counts_only, max_steps, strict_index, given,
                       Filter(kernel_name, launch_skip, launch_count))
-    with use(session):
-        yield session
+    return Profile(session)

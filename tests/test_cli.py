@@ -354,6 +354,12 @@ def test_help_of_a_kernel_lists_its_options(capsys: Capture) -> None:
         (["occupancy", "--threads", "32", "--regs", "32", "--smem", "300000"], "300,000 bytes"),
         (["explain", "dram__bytes_red.sum"], "The nearest are dram__bytes_read.sum"),
         (["gpus", "--all"], "gpus has no option --all"),
+        (["gpus", "x"], "unexpected extra argument (x). See gpus --help: "),
+        (["compare", "a.json"], "Missing argument 'B.json'. See compare --help: "),
+        (["profile", "--nosuch", "3", "x.py"], "profile has no option --nosuch; it has: --gpu, --l2, "),
+        (["profile", "."], ". is a directory; name a Python file in it"),
+        (["simulate", "vec_add", "--n", "9" * 20], "between -2**62 and 2**62 (4,611,686,018,427,387,904)"),
+        (["simulate", "flash_forward", "--q-start", "-" + "9" * 20], "between -2**62 and 2**62"),
         (["frobnicate"], "No such command 'frobnicate'"),
     ],
 )
@@ -541,3 +547,42 @@ def test_profile_shows_the_lines_of_every_launch(capsys: Capture, script: Path) 
     # Four warps load and store 4 sectors each.
     row = re.compile(r"^ +(\d+)  (x\[i\] .= \d) +8 +32 +4\.00 +32\.00 +128$", re.MULTILINE)
     assert row.findall(text) == [("10", "x[i] += 1"), ("16", "x[i] *= 2"), ("10", "x[i] += 1")]
+
+
+@pytest.mark.parametrize("arguments", ["explain", "list", "simulate vec_add --n 64", "simulate --help"])
+def test_a_full_disk_behind_standard_output_is_one_message_and_status_1(arguments: str) -> None:
+    command = f"{sys.executable} cli.py {arguments} > /dev/full"
+    done = subprocess.run(command, cwd=ROOT, shell=True, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == ("error: cannot write to standard output: No space left on device; --out FILE "
+                           "writes a report elsewhere\n")
+
+
+def test_a_closed_standard_output_is_one_message_and_status_1() -> None:
+    done = subprocess.run(
+        f"{sys.executable} cli.py gpus >&-", cwd=ROOT, shell=True, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: cannot write to standard output: it is closed")
+
+
+def test_a_script_that_asks_for_the_time_between_events_gets_nan_and_one_note(
+    capsys: Capture, tmp_path: Path
+) -> None:
+    file = tmp_path / "timed.py"
+    file.write_text("from numba import cuda\na, b = cuda.event(), cuda.event()\n"
+                    "for _ in range(3): print(cuda.event_elapsed_time(a, b))\n")
+    assert cli.run(["profile", str(file)]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "nan\nnan\nnan\nNo kernels were profiled.\n"
+    assert printed.err == "note: events: no clock; elapsed times are nan\n"
+
+
+def test_what_a_file_prints_while_it_is_imported_stays_out_of_json(capsys: Capture, tmp_path: Path) -> None:
+    file = tmp_path / "k.py"
+    file.write_text("print('hello')\ndef k(x):\n    x[0] = 1\n")
+    arguments = ["simulate", f"{file}:k", "--grid", "1", "--block", "1", "--arg", "float32[1]"]
+    assert cli.run([*arguments, "--format", "json"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == "hello\n"
+    assert len(json.loads(printed.out)["launches"]) == 1

@@ -93,3 +93,20 @@ def test_profile_refuses_an_unknown_gpu_or_cache_state() -> None:
 def test_gpusim_has_no_other_attribute() -> None:
     with pytest.raises(AttributeError, match="no attribute 'profil'"):
         gpusim.profil  # noqa: B018
+
+
+def test_a_profile_object_serves_one_with_statement() -> None:
+    once = gpusim.profile()
+    with once:
+        pass
+    with pytest.raises(BadOption, match="serves one with statement"), once:
+        pass
+    with gpusim.profile(), gpusim.profile() as inner:
+        assert current() is inner
+
+
+def test_a_remark_is_kept_once() -> None:
+    session = Session(get_arch("h200"))
+    session.remark("no clock")
+    session.remark("no clock")
+    assert session.remarks == ["no clock"]
