@@ -112,15 +112,19 @@ def _pow(frame: Frame, args: tuple[Value, ...]) -> Value:
 
 def _round(frame: Frame, args: tuple[Value, ...]) -> Value:
     if len(args) not in (1, 2):
-        raise frame.builder.refuse(f"round() of {len(args)} arguments", "give a number, or a number and digits")
+        what = f"round() of {len(args)} arguments"
+        raise frame.builder.refuse(what, "give a number, or a number and digits")
     numbers = [as_scalar(frame, a) for a in args]
     if len(numbers) == 1:
         return rounding.nearest(frame.builder, numbers[0])
     return rounding.to_digits(frame.builder, *numbers)
 
 
-def _range(frame: Frame, args: tuple[Value, ...]) -> Value:
-    raise frame.builder.refuse("range() outside a for statement", "write `for i in range(...)`")
+def _only_in_for(name: str) -> Callable[[Frame, tuple[Value, ...]], Value]:
+    def refuse(frame: Frame, args: tuple[Value, ...]) -> Value:
+        raise frame.builder.refuse(f"{name}() outside a for statement", f"write `for i in {name}(...)`")
+
+    return refuse
 
 
 def _one(frame: Frame, name: str, args: tuple[Value, ...]) -> Value:
@@ -143,7 +147,9 @@ _BUILTINS = _ByIdentity(
         max: _extremum("max"),
         len: _len,
         pow: _pow,
-        range: _range,
+        range: _only_in_for("range"),
+        zip: _only_in_for("zip"),
+        enumerate: _only_in_for("enumerate"),
         round: _round,
     }
 )

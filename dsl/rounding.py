@@ -24,7 +24,7 @@ EXACT_POWER = 22
 
 
 def nearest(b: Builder, x: Val) -> Val:
-    """Emit the whole number nearest to x as an int64, the even one of two; an integer goes through float64."""
+    """Emit the integer nearest to x as an int64, the even one of two; an integer goes through float64."""
     v = x if x.type in FLOATS else convert(b, x, "f64")
     if v.constant is not None:
         return constant(float(np.rint(v.constant)), "s64")
@@ -37,8 +37,8 @@ def to_digits(b: Builder, x: Val, n: Val) -> Val:
         raise b.refuse("round() to a float of digits", "give an integer, e.g. int(n)")
     element = exact_type(x.type)
     wide, n = convert(b, convert(b, x, element), "f64"), convert(b, n, "s64")
-    down = compare(b, "ge", n, constant(0, "s64"))
-    result = _fork(b, down, lambda: _places(b, wide, n), lambda: _tens(b, wide, n))
+    to_places = compare(b, "ge", n, constant(0, "s64"))
+    result = _fork(b, to_places, lambda: _places(b, wide, n), lambda: _tens(b, wide, n))
     return convert(b, _or_itself(b, result, wide), element)
 
 

@@ -11,13 +11,12 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from dsl import arrays, lowering
+from dsl import arrays, iteration, lowering
 from dsl.calls import call
-from dsl.expressions import branch, element_address, evaluate, operate, scalar
+from dsl.expressions import branch, element_address, evaluate, operate
 from dsl.frame import Frame, LoopLabels, NotTyped
 from dsl.ir import Alu, Imm, Ret
-from dsl.lowering import convert
-from dsl.types import FLOATS, range_type, register_type
+from dsl.types import register_type
 from dsl.values import Arr, Static, Tup, Val, Value, describe
 
 REFUSED: dict[str, tuple[str, str]] = {
@@ -239,34 +238,25 @@ def _continue(frame: Frame, s: ast.Continue) -> None:
 
 def _for(frame: Frame, s: ast.For) -> None:
     _refuse_else(frame, s)
-    if isinstance(s.iter, ast.Call) and evaluate(frame, s.iter.func) == Static(range):
-        if (
-            s.iter.keywords
-            or not 1 <= len(s.iter.args) <= 3
-            or any(isinstance(a, ast.Starred) for a in s.iter.args)
-        ):
-            raise frame.builder.refuse(
-                "these arguments of range()", "give a stop, or a start, a stop and a step"
-            )
-        return _for_range(frame, s, [_bound(frame, a) for a in s.iter.args])
-    items = evaluate(frame, s.iter)
+    items = iteration.items(frame, s.iter)
     if isinstance(items, Tup):
         return _for_tuple(frame, s, items)
-    raise frame.builder.refuse(
-        f"a for loop over {describe(items)}", "loop over range(...) and index, or over a tuple"
-    )
+    if isinstance(items, iteration.Range) and isinstance(s.target, ast.Name):
+        return _for_range(frame, s, items.start, items.stop, items.step)
+    return _for_each(frame, s, items)
 
 
-def _bound(frame: Frame, node: ast.expr) -> Val:
-    """Emit an argument of range(), as it is when the loop starts."""
-    try:
-        value = scalar(frame, node)
-    except NotTyped as name:  # typed on a later pass; an int32 changes nothing meanwhile
-        frame.unit.wait(frame, node, str(name))
-        return Val(frame.builder.reg("s32"), "s32")
-    if value.type in FLOATS:
-        raise frame.builder.refuse("range() of a float", "give integers, e.g. int(x)")
-    return frame.builder.copy(value)
+def _for_each(frame: Frame, s: ast.For, items: iteration.Sequence) -> None:
+    """Emit a loop that counts from 0 and sets its targets from the count."""
+    b = frame.builder
+    counter = Val(b.reg("s64", "count"), "s64")
+    b.assign(counter.operand, Imm(0))  # type: ignore[arg-type]
+    stop = items.length(b)
+
+    def begin() -> None:
+        _store(frame, s.target, items.item(b, counter), fresh=False)
+
+    _loop(frame, s, counter, stop, Val(Imm(1), "s64"), False, begin)
 
 
 def _for_tuple(frame: Frame, s: ast.For, items: Tup) -> None:
@@ -284,28 +274,11 @@ def _for_tuple(frame: Frame, s: ast.For, items: Tup) -> None:
     b.start_if_reached(end)
 
 
-def _for_range(frame: Frame, s: ast.For, args: list[Val]) -> None:
+def _for_range(frame: Frame, s: ast.For, start: Val, stop: Val, step: Val) -> None:
     b = frame.builder
-    if not isinstance(s.target, ast.Name):
-        raise b.refuse("a for loop over range with several targets", "use one variable")
-    element = range_type([a.type for a in args])
-    start, stop, step = _start_stop_step(args, element)
-    start, stop, step = (convert(b, v, element) for v in (start, stop, step))
-    if step.constant == 0:
-        raise b.refuse("range() with step 0", "give a step that is not 0")
     if step.constant is not None or lowering.known_positive(b, step):
         return _counted(frame, s, start, stop, step)
     return _of_unknown_sign(frame, s, start, stop, step)
-
-
-def _start_stop_step(args: list[Val], element: str) -> tuple[Val, Val, Val]:
-    zero, one = Val(Imm(0), element), Val(Imm(1), element)
-    match args:
-        case [stop]:
-            return zero, stop, one
-        case [start, stop]:
-            return start, stop, one
-    return args[0], args[1], args[2]
 
 
 def _counted(frame: Frame, s: ast.For, start: Val, stop: Val, step: Val) -> None:
@@ -321,7 +294,7 @@ def _counted(frame: Frame, s: ast.For, start: Val, stop: Val, step: Val) -> None
         return _loop(frame, s, counter, stop, step, down, None)
     counter = Val(b.reg(register_type(element), f"{s.target.id}.next"), element)
     b.assign(counter.operand, start.operand)  # type: ignore[arg-type]
-    return _loop(frame, s, counter, stop, step, down, counter)
+    return _loop(frame, s, counter, stop, step, down, lambda: _store(frame, s.target, counter, fresh=True))
 
 
 def _of_unknown_sign(frame: Frame, s: ast.For, start: Val, stop: Val, step: Val) -> None:
@@ -337,7 +310,12 @@ def _of_unknown_sign(frame: Frame, s: ast.For, start: Val, stop: Val, step: Val)
     )
     counter = Val(b.reg(register_type(sign.type), "count"), sign.type)
     b.assign(counter.operand, start.operand)  # type: ignore[arg-type]
-    _loop(frame, s, counter, stop, step, False, Val(sign.operand, sign.type), sign)
+
+    def begin() -> None:
+        shown = Val(b.alu("mul", counter.type, counter.operand, sign.operand), counter.type)
+        _store(frame, s.target, shown, fresh=True)
+
+    _loop(frame, s, counter, stop, step, False, begin, may_spin=True)  # a step of 0 never ends
 
 
 def _loop(
@@ -347,13 +325,10 @@ def _loop(
     stop: Val,
     step: Val,
     down: bool,
-    shown: Val | None,
-    sign: Val | None = None,
+    begin: Callable[[], None] | None,
+    may_spin: bool = False,
 ) -> None:
-    """Emit header, body and latch. shown.
-
-    None where the counter is the user's variable, else the variable is set in the body (times `sign`).
-    """
+    """Emit header, body and latch; `begin` sets the user's variable in the body where that is no counter."""
     b, register = frame.builder, counter.operand
     header, body, latch, end = (b.label() for _ in range(4))
     b.jump(header)
@@ -363,13 +338,10 @@ def _loop(
         body,
         end,
     )
-    b.drafts[header].may_spin = sign is not None  # a step of 0 never ends
+    b.drafts[header].may_spin = may_spin
     b.start(body)
-    if shown is not None:
-        value = (
-            counter if sign is None else Val(b.alu("mul", counter.type, register, sign.operand), counter.type)
-        )
-        _store(frame, s.target, value, fresh=True)
+    if begin is not None:
+        begin()
     _loop_body(frame, s.body, LoopLabels(end, latch))
     b.jump(latch)
     if b.start_if_reached(latch):

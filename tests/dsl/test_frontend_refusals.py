@@ -163,7 +163,8 @@ def with_for_else(o):
 
 
 def with_array_loop(o):
-    for x in o:
+    square = cuda.local.array((2, 2), float32)
+    for x in square:
         o[0] = x
 
 
@@ -305,7 +306,7 @@ REFUSED = {
     with_unassigned: "the variable 'x' is read before it is assigned",
     with_slice: "a slice of 'o'; index one element at a time",
     with_for_else: "else after a loop is not in",
-    with_array_loop: "a for loop over the array 'o'; loop over range",
+    with_array_loop: "a for loop over the array 'square'; loop over range(...) and index, over an array of",
     with_float_index: "index 0 of 'o' is f64; use an integer",
     with_float_range: "range() of a float",
     with_zero_step: "range() with step 0",
