@@ -23,12 +23,18 @@ NOT_COUNTED: dict[str, tuple[str, ...]] = {"oracle": ("arithmetic", "hierarchy")
 class Registers:
     """Say how many registers a thread takes.
 
-    source: "given" (--regs or cuda.jit), "recorded" (ptxas) or "estimated" (liveness, modelled).
+    source: "given" (--regs or cuda.jit), "recorded" (ptxas), "recorded for sm_90" (ptxas, for another target
+    than the launch's) or "estimated" (liveness, modelled).
     """
 
     per_thread: int
     source: str
     detail: str = ""
+
+    @property
+    def is_sure(self) -> bool:
+        """Return whether what follows from the number is exact: it was given, or recorded for this GPU."""
+        return self.source in ("given", "recorded")
 
 
 @dataclass(frozen=True)

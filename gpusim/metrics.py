@@ -99,10 +99,10 @@ def values(launch: Launch, metrics: Iterable[Metric] = METRICS) -> dict[str, Val
 
 def kind(launch: Launch, metric: Metric) -> str:
     """Return how sure a value is: "exact", "modelled" or "n/a" (what the engine of the launch does not count
-    too). What follows from an estimated register count is modelled."""
+    too). What follows from a register count that is estimated, or recorded for another GPU, is modelled."""
     if not answers(metric, launch):
         return UNAVAILABLE
-    if metric.from_registers and launch.registers.source == "estimated":
+    if metric.from_registers and not launch.registers.is_sure:
         return MODELLED
     return metric.kind
 

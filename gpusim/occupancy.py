@@ -22,6 +22,9 @@ carveout)."""
 NO_SHARED_GOAL_BYTES = 32 * 1024
 NO_SHARED_BYTES_PER_BLOCK = 4 * 1024
 
+LOCAL_BYTES_PER_THREAD = 512 * 1024
+"""CUDA C++ Programming Guide, table Technical Specifications: local memory a thread, all capabilities."""
+
 Dim = tuple[int, int, int]
 
 
@@ -133,16 +136,19 @@ def waves(arch: Arch, grid: Dim, blocks_per_sm: int) -> float:
 
 
 def check_launch(arch: Arch, grid: Dim, block: Dim, static_shared: int, dynamic_shared: int, registers: int,
-                 buffers: Sequence[tuple[str, int]] = (), kernel: str = "") -> None:
+                 buffers: Sequence[tuple[str, int]] = (), kernel: str = "", source: str = "",
+                 local_arrays: Sequence[tuple[str, int]] = ()) -> None:
     """Raise LaunchRefused, with the limit and what to do, for a launch that this GPU would not run.
 
     buffers: (name, bytes) of the static shared arrays, listed where shared memory is the trouble. kernel: its
-    name, to begin with.
+    name, to begin with. source: where the register count comes from, as in gpusim.launch.Registers.
+    local_arrays: (name, bytes) of a thread's private arrays that lie in local memory.
     """
     try:
         _check_dims(arch, grid, block)
         _check_shared(arch, static_shared, dynamic_shared, buffers)
-        _check_registers(arch, block[0] * block[1] * block[2], registers)
+        _check_local(local_arrays)
+        _check_registers(arch, block[0] * block[1] * block[2], registers, source)
     except LaunchRefused as error:
         raise LaunchRefused(f"{kernel}: {error}" if kernel else str(error)) from None
 
@@ -163,7 +169,8 @@ def _check_dims(arch: Arch, grid: Dim, block: Dim) -> None:
 
 
 def _check_shared(arch: Arch, static: int, dynamic: int, buffers: Sequence[tuple[str, int]]) -> None:
-    listed = [*buffers, *([("dynamic", dynamic)] if dynamic and buffers else [])]
+    own = ("dynamic", dynamic)  # a caller may have listed it already
+    listed = [*buffers, *([own] if dynamic and buffers and own not in buffers else [])]
     names = " (" + ", ".join(f"{name} {size:,}" for name, size in listed) + ")" if listed else ""
     if dynamic < 0:
         raise LaunchRefused(f"{dynamic:,} bytes of dynamic shared memory; it must be 0 or more.")
@@ -181,7 +188,16 @@ def _check_shared(arch: Arch, static: int, dynamic: int, buffers: Sequence[tuple
             "type.")
 
 
-def _check_registers(arch: Arch, threads: int, registers: int) -> None:
+def _check_local(arrays: Sequence[tuple[str, int]]) -> None:
+    total = sum(size for _, size in arrays)
+    if total > LOCAL_BYTES_PER_THREAD:
+        names = ", ".join(f"{name} {size:,}" for name, size in arrays)
+        raise LaunchRefused(
+            f"{total:,} bytes of private arrays a thread ({names}); local memory takes at most "
+            f"{LOCAL_BYTES_PER_THREAD:,} a thread. Use a smaller cuda.local.array, or an array argument.")
+
+
+def _check_registers(arch: Arch, threads: int, registers: int, source: str) -> None:
     if registers < 1:
         raise LaunchRefused(f"{registers} registers a thread; it must be at least 1.")
     if registers > arch.max_registers_per_thread:
@@ -189,12 +205,20 @@ def _check_registers(arch: Arch, threads: int, registers: int) -> None:
                             f"{arch.max_registers_per_thread}.")
     warps = -(-threads // arch.warp_size)
     if register_limit(arch, warps, registers) == 0:
+        said, instead = _sureness(source)
         fit = arch.quarters_per_sm * (arch.registers_per_quarter // registers_per_warp(arch, registers))
         raise LaunchRefused(
-            f"{registers} registers a thread and {threads:,} threads a block: a warp takes "
+            f"{registers} registers a thread{said} and {threads:,} threads a block: a warp takes "
             f"{registers_per_warp(arch, registers):,} registers, so {fit} warps fit an SM of "
             f"{arch.registers_per_sm:,} and the block has {warps}. Use at most {fit * arch.warp_size} "
-            "threads a block, or fewer registers.")
+            f"threads a block, or fewer registers{instead}.")
+
+
+def _sureness(source: str) -> tuple[str, str]:
+    """Return what to say behind a register count that may be wrong, and of what to do; "" for a sure one."""
+    if source in ("", "given", "recorded"):
+        return "", ""
+    return f" ({source})", "; --regs N sets the compiler's own"
 
 
 def opt_in_note(arch: Arch, static: int, dynamic: int) -> str | None:

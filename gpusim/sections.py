@@ -94,9 +94,8 @@ def _product(extents: tuple[int, int, int]) -> int:
 
 
 def sureness(launch: Launch) -> str:
-    """Return what a number is that follows from the registers: modelled where they are estimated, else exact.
-    """
-    return MODELLED if launch.registers.source == "estimated" else EXACT
+    """Return what a number is that follows from the registers: exact, or modelled where they are not sure."""
+    return EXACT if launch.registers.is_sure else MODELLED
 
 
 def block_limits(o: Occupancy, sure: str = EXACT) -> list[Row]:
@@ -142,10 +141,12 @@ def shared_limit_note(o: Occupancy) -> tuple[str, ...]:
 
 
 def _estimate_note(launch: Launch) -> tuple[str, ...]:
-    if launch.registers.source != "estimated":
+    registers = launch.registers
+    if registers.is_sure:
         return ()
-    return ("The register count is a modelled estimate, and the limits follow from it; --regs N sets the "
-            "compiler's own.",)
+    what = "is a modelled estimate" if registers.source == "estimated" else f"was {registers.source} and is "\
+        f"modelled for compute capability {launch.arch.compute_capability}"
+    return (f"The register count {what}, and the limits follow from it; --regs N sets the compiler's own.",)
 
 
 def _buffers(launch: Launch) -> tuple[Table, ...]:

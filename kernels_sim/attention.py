@@ -22,6 +22,8 @@ from kernels_sim.formulas import PER_SECTOR, WARP, ceil_div, matrix_sectors, run
 
 SMALL_FOOTPRINT_BYTES = 8 << 20
 """Problems up to this size stay whole in the L2 of every simulated card."""
+MOST_Q_START = 1 << 40
+"""No sequence is that long; positions and their sums stay far inside 64 bits."""
 EXP = {"ffma": 4, "fmul": 1, "fadd": 1, "mufu": 1}
 """Machine instructions of one float32 exp, as an H200 counted them in two kernels."""
 LOG = {"ffma": 11, "fmul": 1, "fadd": 1}
@@ -58,6 +60,9 @@ def shape_of(options: Any) -> Shape:
     if max(options.heads, options.batch) > 65535:
         got = f"{options.heads} and {options.batch}"
         raise BadOption(f"--heads and --batch are grid dimensions y and z, at most 65535; got {got}")
+    if abs(options.q_start) > MOST_Q_START:
+        raise BadOption(f"--q-start must lie between -2**40 and 2**40 ({MOST_Q_START:,}), got "
+                        f"{options.q_start}")
     if options.dtype != "float32":
         later = "float16, bfloat16 and fp8 come with the tensor-core variants"
         raise BadOption(f"--dtype must be float32, got {options.dtype}: {later}")

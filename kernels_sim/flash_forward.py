@@ -232,7 +232,9 @@ class Options:
     N: int = field(default=4096, metadata={"help": "query rows"})
     Nk: int | None = field(default=None, metadata={"help": "keys; 0 or not given: N"})
     d: int = field(default=64, metadata={"help": "head dimension, 1 to 256"})
-    Br: int = field(default=64, metadata={"help": "query rows a block, one thread each"})
+    Br: int = field(
+        default=64, metadata={"help": "query rows a block, one thread each: 1 to 256, more at small --d"}
+    )
     Bc: int = field(default=64, metadata={"help": f"keys a tile, a multiple of {STRIP}"})
     heads: int = field(default=1, metadata={"help": "heads, grid dimension y"})
     batch: int = field(default=1, metadata={"help": "sequences, grid dimension z"})
@@ -245,7 +247,8 @@ class Options:
 def check_tile(Br: int, Bc: int, d: int) -> None:
     """Raise BadOption for a tile shape that the kernel does not accept."""
     if not 1 <= Br <= 1024:
-        raise BadOption(f"flash_forward: --Br must be 1 to 1024, got {Br}: a block is one thread a query row")
+        why = "a block is one thread a query row (above 256, the registers of its threads must fit an SM too)"
+        raise BadOption(f"flash_forward: --Br must be 1 to 1024, got {Br}: {why}")
     if Bc < STRIP or Bc % STRIP:
         why = f"keys go by in strips of {STRIP}"
         raise BadOption(f"flash_forward: --Bc must be a positive multiple of {STRIP}, got {Bc}: {why}")

@@ -7,14 +7,16 @@ result == reference.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from gpusim.errors import LaunchRefused
 from gpusim.launch import Fact
-from gpusim.memory import VirtualArray
+from gpusim.memory import CAPACITY_BYTES, VirtualArray
 
 
 @dataclass(frozen=True)
@@ -67,26 +69,34 @@ class KernelSpec:
 
 
 class Data:
-    """Make a problem's arrays: seeded random numbers, or arrays without storage where counts are enough."""
+    """Make a problem's arrays: seeded random numbers, or arrays without storage where counts are enough.
+
+    Raises LaunchRefused, before anything is made, for arrays that together exceed the simulated memory.
+    """
 
     def __init__(self, seed: int = 0, virtual: bool = False) -> None:
         self.virtual = virtual
         self._rng = np.random.default_rng(seed)
+        self._nbytes = 0
 
     def normal(self, *shape: int, dtype: Any = np.float32) -> Any:
         """Return N(0, 1) numbers of a shape."""
-        if self.virtual:
-            return VirtualArray(shape, np.dtype(dtype))
-        return self._rng.standard_normal(shape).astype(dtype)
+        return self._made(shape, dtype, lambda: self._rng.standard_normal(shape).astype(dtype))
 
     def integers(self, low: int, high: int, *shape: int, dtype: Any = np.int32) -> Any:
         """Return integers in [low, high)."""
-        if self.virtual:
-            return VirtualArray(shape, np.dtype(dtype))
-        return self._rng.integers(low, high, shape).astype(dtype)
+        return self._made(shape, dtype, lambda: self._rng.integers(low, high, shape).astype(dtype))
 
     def filled(self, value: float, *shape: int, dtype: Any = np.float32) -> Any:
         """Return an array filled with one value (NaN for an output that must be written whole)."""
-        if self.virtual:
-            return VirtualArray(shape, np.dtype(dtype))
-        return np.full(shape, value, dtype)
+        return self._made(shape, dtype, lambda: np.full(shape, value, dtype))
+
+    def _made(self, shape: tuple[int, ...], dtype: Any, make: Callable[[], np.ndarray]) -> Any:
+        """Return the array, or one without storage, if it fits beside those made before."""
+        nbytes = math.prod(shape) * np.dtype(dtype).itemsize
+        self._nbytes += nbytes
+        if self._nbytes > CAPACITY_BYTES:
+            raise LaunchRefused(
+                f"an array of shape {shape} takes {nbytes:,} bytes, with those before it {self._nbytes:,}; "
+                f"the simulated memory has {CAPACITY_BYTES:,}. Make the problem smaller.")
+        return VirtualArray(shape, np.dtype(dtype)) if self.virtual else make()

@@ -8,6 +8,7 @@ infinite, as does an infinity in another place or of another sign than the refer
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, is_dataclass, replace
@@ -19,6 +20,7 @@ from dsl.arguments import bind, dimensions
 from dsl.target import load_kernel
 from gpusim import facts
 from gpusim.advice import differing
+from gpusim.arch import Arch
 from gpusim.launch import Check, Fact, Launch, Registers
 from gpusim.memory import VirtualArray
 from kernels_sim.problem import Problem, Step
@@ -70,11 +72,21 @@ def run_problem(
 def _launch(step: Step, device: Any, registers: Registers | None, settings: dict[str, Any]) -> Launch:
     from dsl.launch import launch
 
-    recorded = (
-        Registers(step.registers, "recorded", step.registers_source) if step.registers is not None else None
-    )
+    taken = registers or recorded(step, device.arch)
     return launch(step.kernel, step.grid, step.block, step.args, device,
-                  shared_bytes=step.shared_bytes, registers=registers or recorded, **settings)
+                  shared_bytes=step.shared_bytes, registers=taken, **settings)
+
+
+def recorded(step: Step, arch: Arch) -> Registers | None:
+    """Return the registers recorded for a launch, None if there are none; say so where the compiler's target
+    is not the GPU's compute capability.
+    """
+    if step.registers is None:
+        return None
+    here = f"sm_{arch.compute_capability.replace('.', '')}"
+    others = [target for target in re.findall(r"\bsm_\d+", step.registers_source) if target != here]
+    source = f"recorded for {others[0]}" if others else "recorded"
+    return Registers(step.registers, source, step.registers_source)
 
 
 def _assumes_cold(path: str) -> bool:

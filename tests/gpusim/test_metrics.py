@@ -272,6 +272,8 @@ def test_an_estimated_register_count_makes_what_follows_from_it_modelled(sample)
     assert [kind(sample, m) for m in (limit, blocks, waves)] == ["exact", "exact", "exact"]
     sample.registers = Registers(40, "estimated")
     assert [kind(sample, m) for m in (limit, blocks, waves)] == ["modelled", "exact", "modelled"]
+    sample.registers = Registers(40, "recorded for sm_90")
+    assert [kind(sample, m) for m in (limit, blocks, waves)] == ["modelled", "exact", "modelled"]
 
 
 def test_the_clocks_of_the_gpu_change_no_counter(sample) -> None:

@@ -203,3 +203,28 @@ def test_one_byte_beside_48_kb_needs_opt_in_and_48_kb_do_not() -> None:
     assert "needs opt-in (49,153 > 49,152)" in str(opt_in_note(H200, 1, 49_152))
     assert "at most 232,448" in str(opt_in_note(H200, 1, 49_152))
     assert opt_in_note(H200, 0, 49_152) is None
+
+
+def test_a_register_count_that_is_not_sure_says_so_and_what_sets_it() -> None:
+    # 175 x 32 = 5,600 -> 5,632 a warp: 2 in a quarter of 16,384, 8 an SM; 512 threads are 16 warps.
+    changes = {"block": (512, 1, 1), "registers": 175}
+    said = refused(**changes, source="estimated")
+    assert said.startswith("175 registers a thread (estimated) and 512 threads a block: ")
+    assert said.endswith("or fewer registers; --regs N sets the compiler's own.")
+    other = refused(**changes, source="recorded for sm_90")
+    assert other.startswith("175 registers a thread (recorded for sm_90) and")
+    assert "--regs" not in refused(**changes, source="given") + refused(**changes)
+
+
+def test_dynamic_shared_memory_is_listed_once() -> None:
+    changes = {"static_shared": 1024, "dynamic_shared": 300_000}
+    for buffers in ((("tile", 1024),), (("tile", 1024), ("dynamic", 300_000))):
+        said = refused(**changes, buffers=buffers)
+        assert "1,024 static and 300,000 dynamic (tile 1,024, dynamic 300,000)" in said
+
+
+def test_private_arrays_over_512_kb_a_thread_are_refused() -> None:
+    check_launch(H200, **GOOD, local_arrays=(("l", 524_288),))
+    said = refused(local_arrays=(("l", 1_600_000), ("m", 8)))
+    assert said.startswith("1,600,008 bytes of private arrays a thread (l 1,600,000, m 8); local memory "
+                           "takes at most 524,288 a thread.")

@@ -138,6 +138,13 @@ def test_what_follows_from_estimated_registers_is_modelled(make_launch: Make) ->
     assert row(text, "Block Limit Warps")[-1] == "exact"
 
 
+def test_registers_recorded_for_another_gpu_are_no_more_sure_than_estimated_ones(make_launch: Make) -> None:
+    text = report.text([make_launch(registers=Registers(32, "recorded for sm_80", "ptxas, sm_80"))])
+    assert row(text, "Registers Per Thread")[-3:] == ["recorded", "for", "sm_80"]
+    assert row(text, "Theoretical Occupancy")[-1] == "modelled"
+    assert "count was recorded for sm_80 and is modelled for compute capability 9.0, and the" in text
+
+
 def test_shared_memory_is_listed_by_buffer_with_the_reserved_part(make_launch: Make) -> None:
     arch = get_arch("h200")
     launch = make_launch(shared_buffers=(("tile", 4096),), static_shared_bytes=4096, dynamic_shared_bytes=64,

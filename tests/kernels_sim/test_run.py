@@ -11,11 +11,11 @@ import pytest
 import kernels_sim
 from dsl.launch import Device
 from gpusim.arch import get_arch
-from gpusim.errors import UnknownName
+from gpusim.errors import BadOption, LaunchRefused, UnknownName
 from gpusim.launch import Fact
 from kernels_sim.options import options_of, summary
 from kernels_sim.problem import Data, KernelSpec, Problem
-from kernels_sim.run import checks, failed, largest_error, run_problem
+from kernels_sim.run import checks, failed, largest_error, recorded, run_problem
 
 NAN, INF = math.nan, math.inf
 
@@ -145,3 +145,42 @@ def test_an_option_of_another_type_is_a_defect() -> None:
 
     with pytest.raises(TypeError, match="an option is bool"):
         options_of(KernelSpec("k", "a kernel", Wrong, SPEC.build))
+
+
+def test_registers_recorded_for_another_compute_capability_say_so() -> None:
+    spec = kernels_sim.find("vec_add")
+    step = spec.build(spec.options(n=64), Data(virtual=True)).steps[0]
+    sources = [recorded(step, get_arch(gpu)).source for gpu in ("h200", "h100", "a100")]
+    assert sources == ["recorded", "recorded", "recorded for sm_90"]
+    assert recorded(replace(step, registers=None), get_arch("h200")) is None
+
+
+@pytest.mark.parametrize(
+    ("kernel", "options"),
+    [
+        ("vec_add", {"n": 1 << 62}),
+        ("strided_copy", {"n": 1 << 30, "stride": 1 << 40}),
+        ("histogram", {"n": 8, "bins": 1 << 60}),
+        ("flash_forward", {"N": 2_000_000_000}),
+        ("standard_attention", {"N": 400_000}),
+    ],
+)
+def test_a_problem_that_cannot_fit_the_memory_is_refused_before_any_work(kernel: str, options: dict) -> None:
+    spec = kernels_sim.find(kernel)
+    for virtual in (False, True) if kernel != "standard_attention" else (True,):
+        with pytest.raises(LaunchRefused, match="the simulated memory has 137,438,953,472"):
+            spec.build(spec.options(**options), Data(virtual=virtual))
+
+
+def test_the_arrays_of_a_problem_must_fit_together() -> None:
+    data = Data(virtual=True)
+    data.normal(1 << 34)  # 64 GiB
+    data.normal(1 << 34)
+    with pytest.raises(LaunchRefused, match=r"\(1,\) takes 4 bytes, with those before it 137,438,953,476"):
+        data.normal(1)
+
+
+def test_a_position_beyond_any_sequence_is_refused() -> None:
+    spec = kernels_sim.find("flash_forward")
+    with pytest.raises(BadOption, match=r"--q-start must lie between -2\*\*40 and 2\*\*40"):
+        spec.build(spec.options(N=64, q_start=(1 << 40) + 1), Data(virtual=True))
