@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dsl import arrays, lowering, mathlib, number_calls, rounding, surface
+from dsl import arrays, lowering, mathlib, number_calls, operator_calls, rounding, surface
 from dsl.device_args import Keywords, kind
 from dsl.expressions import as_scalar, evaluate
 from dsl.frame import Frame, Returns
@@ -150,6 +150,7 @@ _BUILTINS = _ByIdentity(
         range: _only_in_for("range"),
         zip: _only_in_for("zip"),
         enumerate: _only_in_for("enumerate"),
+        **operator_calls.CALLS,
         round: _round,
     }
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from enum import Enum, EnumMeta, IntEnum
 from types import ModuleType
 from typing import Any
 
@@ -116,7 +117,8 @@ def _tuple(frame: Frame, node: ast.Tuple) -> Value:
 
 
 def _attribute(frame: Frame, node: ast.Attribute) -> Value:
-    base = evaluate(frame, node.value)
+    member = _int_enum_member(frame, node.value) if node.attr == "value" else None
+    base = evaluate(frame, node.value) if member is None else Static(member)
     match base:
         case Device(path=path):
             return surface.attribute(frame, f"{path}.{node.attr}")
@@ -127,6 +129,15 @@ def _attribute(frame: Frame, node: ast.Attribute) -> Value:
     raise frame.builder.refuse(
         f"{describe(base)} has no attribute {node.attr!r} in a kernel", "use arithmetic and array elements"
     )
+
+
+def _int_enum_member(frame: Frame, node: ast.expr) -> IntEnum | None:
+    """Return the member of an IntEnum that `Class.member` names; as a value it is a number without name."""
+    if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name | ast.Attribute):
+        return None
+    owner = evaluate(frame, node.value)
+    found = getattr(owner.obj, node.attr, None) if isinstance(owner, Static) else None
+    return found if isinstance(found, IntEnum) else None
 
 
 def _static_attribute(frame: Frame, obj: Any, attr: str) -> Value:
@@ -163,6 +174,8 @@ def _array_attribute(frame: Frame, array: Arr, attr: str) -> Value:
 
 def _subscript(frame: Frame, node: ast.Subscript) -> Value:
     base = evaluate(frame, node.value)
+    if isinstance(base, Static) and isinstance(base.obj, EnumMeta):
+        return _named_member(frame, base.obj, node.slice)
     if isinstance(base, Arr):
         return arrays.load(frame.builder, base, element_address(frame, base, node))
     if isinstance(base, Tup):
@@ -170,6 +183,15 @@ def _subscript(frame: Frame, node: ast.Subscript) -> Value:
     raise frame.builder.refuse(
         f"{describe(base)} cannot be indexed", "index tuples, and arrays that are arguments, shared or local"
     )
+
+
+def _named_member(frame: Frame, owner: EnumMeta, name: ast.expr) -> Value:
+    """Return the member that `Class["member"]` names."""
+    text = name.value if isinstance(name, ast.Constant) else None
+    if text not in owner.__members__:
+        what = f"{owner.__name__} has no member {ast.unparse(name)}"
+        raise frame.builder.refuse(what, "correct its spelling")
+    return frame.static(owner.__members__[str(text)])
 
 
 def element_address(frame: Frame, array: Arr, node: ast.Subscript) -> Imm | Reg:
@@ -198,14 +220,13 @@ def _tuple_element(frame: Frame, base: Tup, node: ast.Subscript) -> Value:
 
 
 def _binop(frame: Frame, node: ast.BinOp) -> Value:
-    x, y = evaluate(frame, node.left), evaluate(frame, node.right)
-    if isinstance(x, Tup) and isinstance(y, Tup) and isinstance(node.op, ast.Add):
+    return operate(frame, node.op, evaluate(frame, node.left), evaluate(frame, node.right))
+
+
+def operate(frame: Frame, op: ast.operator, x: Value, y: Value) -> Value:
+    """Emit `x op y` of two numbers, or `x + y` of two tuples."""
+    if isinstance(x, Tup) and isinstance(y, Tup) and isinstance(op, ast.Add):
         return Tup(x.items + y.items)
-    return operate(frame, node.op, x, y)
-
-
-def operate(frame: Frame, op: ast.operator, x: Value, y: Value) -> Val:
-    """Emit `x op y` of two numbers."""
     if type(op) not in BINARY:
         raise frame.builder.refuse(
             "the operator @ is not in the kernel language", "write the loop over the inner dimension"
@@ -240,28 +261,44 @@ def _compare_step(
 
     def link() -> Val:
         right.append(evaluate(frame, right_node))
-        return _compare(frame, op, left, right[0])
+        return compare(frame, op, left, right[0])
 
     return (link() if so_far is None else both(frame, "and", so_far, link)), right[0]
 
 
-def _compare(frame: Frame, op: ast.cmpop, x: Value, y: Value) -> Val:
+def compare(frame: Frame, op: ast.cmpop, x: Value, y: Value) -> Val:
+    """Emit `x op y` of two numbers, tuples or enum members, and `is` of what is known when compiling."""
     b = frame.builder
     if isinstance(op, (ast.Is, ast.IsNot)):
-        if isinstance(x, Val) and isinstance(y, Val):
-            raise b.refuse("`is` between numbers", "use ==")
-        return Val(Imm((x == y) == isinstance(op, ast.Is)), "pred")
+        same = _is(frame, x, y)
+        return same if isinstance(op, ast.Is) else lowering.negate(b, same)
     if isinstance(op, (ast.In, ast.NotIn)):
         raise b.refuse("`in` is not in the kernel language", "compare with == and or")
     if isinstance(x, Tup) and isinstance(y, Tup) and isinstance(op, (ast.Eq, ast.NotEq)):
         return _compare_tuples(frame, op, x, y)
+    if _is_member(x) and _is_member(y) and isinstance(op, (ast.Eq, ast.NotEq)):
+        return Val(Imm((x == y) == isinstance(op, ast.Eq)), "pred")
     return lowering.compare(b, COMPARE[type(op)], as_scalar(frame, x), as_scalar(frame, y))
+
+
+def _is(frame: Frame, x: Value, y: Value) -> Val:
+    """Emit whether two values are one object: for a boolean beside True or False, whether they are equal."""
+    if not (isinstance(x, Val) and isinstance(y, Val)):
+        return Val(Imm(x == y), "pred")
+    for v, known in ((x, y.constant), (y, x.constant)):
+        if isinstance(known, bool) and v.type == "pred":
+            return v if known else lowering.negate(frame.builder, v)
+    raise frame.builder.refuse("`is` between numbers", "use ==")
+
+
+def _is_member(value: Value) -> bool:
+    return isinstance(value, Static) and isinstance(value.obj, Enum)
 
 
 def _compare_tuples(frame: Frame, op: ast.cmpop, x: Tup, y: Tup) -> Val:
     equal = Val(Imm(len(x.items) == len(y.items)), "pred")
     for p, q in zip(x.items, y.items, strict=False):
-        equal = lowering.logical(frame.builder, "and", equal, _compare(frame, ast.Eq(), p, q))
+        equal = lowering.logical(frame.builder, "and", equal, compare(frame, ast.Eq(), p, q))
     return equal if isinstance(op, ast.Eq) else lowering.negate(frame.builder, equal)
 
 

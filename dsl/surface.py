@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
+from enum import Enum, EnumMeta
 from types import ModuleType
 from typing import Any
 
@@ -51,6 +52,8 @@ def resolve(frame: Frame, value: Value) -> Value:
     if not isinstance(value, Static):
         return value
     obj = value.obj
+    if isinstance(obj, Enum | EnumMeta):
+        return value
     if isinstance(obj, DeviceName):
         return attribute(frame, obj.path)
     name = getattr(obj, "__name__", type(obj).__name__)

@@ -2,7 +2,8 @@
 
 numba gives every web its own type (its SSA form with phis), so `x = a[i]; ...; x = 0` later is two variables
 with one name, and so it is here. Reaching definitions are walked over the syntax tree; loops are walked until
-nothing changes.
+nothing changes. A read inside a branch or a loop that no assignment reaches belongs to the first assignment
+of the name and gives whatever the register holds, as in numba; the same read outside of both is a mistake.
 What it leaves out: pruning of branches whose condition is a constant (a web may then be larger than numba's).
 """
 
@@ -61,6 +62,9 @@ class _Walk:
         self.parent: list[int] = []
         self.names: set[str] = set()
         self.uses: dict[int, int] = {}
+        self.first: dict[str, int] = {}
+        self.unassigned: dict[int, str] = {}
+        self.depth = 0
         self.breaks: list[list[State]] = []
         self.continues: list[list[State]] = []
 
@@ -75,6 +79,7 @@ class _Walk:
         d = self.number.setdefault(id(node), len(self.number))
         if d == len(self.parent):
             self.parent.append(d)
+            self.first.setdefault(name, d)
         self.names.add(name)
         return None if state is None else {**state, name: frozenset((d,))}
 
@@ -85,6 +90,8 @@ class _Walk:
             self.parent[self.find(d)] = self.find(reaching[0])
         if reaching:
             self.uses[id(node)] = reaching[0]
+        elif self.depth:
+            self.unassigned[id(node)] = node.id
 
     def reads(self, node: ast.AST | None, state: State) -> None:
         """Note the uses in an expression."""
@@ -105,12 +112,19 @@ class _Walk:
             state = self.statement(s, state)
         return state
 
+    def nested(self, statements: Iterable[ast.stmt], state: State) -> State:
+        """Walk the statements of an arm or a loop, which some threads may leave out."""
+        self.depth += 1
+        state = self.body(statements, state)
+        self.depth -= 1
+        return state
+
     def statement(self, s: ast.stmt, state: State) -> State:
         """Walk one statement; return the state behind it, None where control never gets there."""
         match s:
             case ast.If():
                 self.reads(s.test, state)
-                return _merge(self.body(s.body, state), self.body(s.orelse, state))
+                return _merge(self.nested(s.body, state), self.nested(s.orelse, state))
             case ast.For() | ast.While():
                 return self.loop(s, state)
             case ast.Break():
@@ -151,15 +165,22 @@ class _Walk:
         self.continues.append([])
         if isinstance(s, ast.While):
             self.reads(s.test, head)
-        end = self.body(s.body, self.writes(s.target, head) if isinstance(s, ast.For) else head)
+        end = self.nested(s.body, self.writes(s.target, head) if isinstance(s, ast.For) else head)
         return _merge(before, end, *self.continues.pop()), self.breaks.pop()
 
     def result(self, func: ast.FunctionDef) -> Webs:
         """Return what the walk found."""
+        undefined = {
+            node: self.first[name]
+            for node, name in self.unassigned.items()
+            if node not in self.uses and name in self.first
+        }
         definitions: dict[int, int] = {}
         for d in self.number.values():
             definitions[self.find(d)] = definitions.get(self.find(d), 0) + 1
-        read = {node: self.find(d) for node, d in self.uses.items()}
+        for d in undefined.values():
+            definitions[self.find(d)] += 1  # whatever it holds there, not the one value assigned to it
+        read = {node: self.find(d) for node, d in {**self.uses, **undefined}.items()}
         written = {node: self.find(d) for node, d in self.number.items()}
         plain = frozenset(
             id(f)
