@@ -1,7 +1,7 @@
 """Compare simulated launches, metric by metric: a baseline A, B, the difference and the ratio.
 
-Launches are matched in order. Cold and warm caches are not comparable and refused; different GPUs, kernels or
-shapes get a note. What it leaves out: measured launches.
+Launches are matched in order. Cold and warm caches are not comparable and refused; different GPUs or kernels,
+and numbers of launches that differ, get a note. What it leaves out: measured launches.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def compare_launches(
 ) -> str:
     """Return the comparison as text, a section for each pair of launches.
 
-    chosen: only these metrics, by ncu's names; else all that are not 0 or n/a on both sides, by label
-    (`every`: those too). Raises BadOption where one side has cold caches and the other warm ones, and where
+    chosen: only these metrics, by ncu's names; else those that differ, by label (`every`: the equal ones
+    too). Raises BadOption where one side has cold caches and the other warm ones, and where
     there is nothing to compare.
     """
     if not a or not b:
@@ -54,13 +54,23 @@ def compare_launches(
             raise BadOption(f"{one.kernel} started with {one.l2} caches in A and with {two.l2} ones in B: "
                             "their traffic is not "
                             "comparable; simulate both with the same --l2")
-    lines: list[str] = []
+    lines = list(without_partner(len(a), len(b)))
     for one, two in zip(a, b, strict=False):
         lines += [*pair_lines(one, two, chosen, every), ""]
-    if len(a) != len(b):
-        lines += paragraph(f"A has {len(a)} launches and B has {len(b)}; the last {abs(len(a) - len(b))} "
-                           "have no partner.", "WRN   ")
     return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def without_partner(a: int, b: int) -> Iterator[str]:
+    """Yield the warning that one file has more launches than the other, if it has."""
+    if a != b:
+        last = "the last one has" if abs(a - b) == 1 else f"the last {abs(a - b)} have"
+        yield from paragraph(f"A has {_launches(a)} and B has {_launches(b)}: they are paired in order, and "
+                             f"{last} no partner.", "WRN   ")
+        yield ""
+
+
+def _launches(n: int) -> str:
+    return f"{n} launch" if n == 1 else f"{n} launches"
 
 
 def pair_lines(a: Launch, b: Launch, chosen: Sequence[Metric] = (), every: bool = False) -> Iterator[str]:
@@ -72,15 +82,21 @@ def pair_lines(a: Launch, b: Launch, chosen: Sequence[Metric] = (), every: bool 
         yield from render(Table(HEADERS, tuple(row(m, a, b, m.name) for m in chosen), "llrrrrl"))
         return
     said = [m for m in metrics.METRICS if every or _says_something(m, a, b)]
-    yield f"{sum(_differs(m, a, b) for m in said)} of {len(said)} metrics differ."
+    differing = sum(_differs(m, a, b) for m in said)
+    yield f"{differing} of {len(said)} metrics {'differs' if differing == 1 else 'differ'}."
+    shown = [m for m in said if every or metrics.value(a, m.name) != metrics.value(b, m.name)]
     for identifier, title in metrics.SECTIONS.items():
-        rows = tuple(row(m, a, b, m.label) for m in said if m.section == identifier)
+        names = metrics.row_names(m for m in shown if m.section == identifier)
+        rows = tuple(row(m, a, b, name) for m, name in names.items())
         if rows:
             yield from ("", *render(Table(HEADERS, rows, "llrrrrl", f"Section: {title}")))
 
 
 def notes(a: Launch, b: Launch) -> Iterator[str]:
     """Yield a sentence for each thing that makes two launches more than two versions of one."""
+    if a.kernel != b.kernel:
+        yield (f"The kernels differ ({a.kernel} and {b.kernel}): launches are paired in order, whatever they "
+               "run.")
     if a.arch.fingerprint() != b.arch.fingerprint():
         names = f"{a.arch.title} and {b.arch.title}"
         yield f"The GPUs differ ({names}): so do carve-outs, caches and occupancy, whatever the kernels do."

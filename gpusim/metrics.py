@@ -26,6 +26,7 @@ __all__ = [
     "find",
     "in_section",
     "kind",
+    "row_names",
     "select",
     "value",
     "values",
@@ -56,18 +57,43 @@ _BY_NAME = _names()
 
 
 def find(name: str) -> Metric:
-    """Return the metric of a name; raise UnknownName with the nearest names, or with the candidates where
-    a rollup is missing."""
+    """Return the metric of ncu's name, of an alias, or of the label that a report shows, in any case.
+
+    Raise UnknownName with the nearest, or with the candidates where a rollup is missing or a label is that of
+    several.
+    """
+    if not isinstance(name, str):
+        raise UnknownName(f"a metric is asked for by its name, such as launch__grid_size, not by {name!r}; "
+                          "`explain` lists them all")
     if name in _BY_NAME:
         return _BY_NAME[name]
     short = [full for full in _BY_NAME if full.startswith(name + ".")]
     if len(short) == 1:
         return _BY_NAME[short[0]]
     if short:
-        raise UnknownName(f"metric {name!r} needs a rollup: {', '.join(short)}.")
-    near = difflib.get_close_matches(name, _BY_NAME, n=3, cutoff=0.5)
-    hint = f" The nearest are {', '.join(near)}." if near else ""
-    raise UnknownName(f"unknown metric {name!r}.{hint}")
+        raise UnknownName(f"metric {name!r} needs a rollup: {', '.join(short)}")
+    labelled = [m for m in METRICS if m.label.lower() == name.strip().lower()]
+    if len(labelled) == 1:
+        return labelled[0]
+    if labelled:
+        raise UnknownName(f"{name!r} is the label of {' and of '.join(m.name for m in labelled)}; name one")
+    raise UnknownName(f"unknown metric {name!r}; {_nearest(name)}`explain` lists them all")
+
+
+def _nearest(name: str) -> str:
+    """Return "the nearest are ...; " with the metrics whose name or label is like this one, "" for none."""
+    spelled = {full.lower(): full for full in _BY_NAME}
+    spelled |= {m.label.lower(): m.name for m in METRICS}
+    near = difflib.get_close_matches(name.lower(), spelled, n=3, cutoff=0.5)
+    return f"the nearest are {', '.join(dict.fromkeys(spelled[n] for n in near))}; " if near else ""
+
+
+def row_names(shown: Iterable[Metric]) -> dict[Metric, str]:
+    """Return what a table calls each metric: its label, or its name where that label stands above it."""
+    names: dict[Metric, str] = {}
+    for metric in shown:
+        names[metric] = metric.name if metric.label in names.values() else metric.label
+    return names
 
 
 def select(names: Iterable[str]) -> tuple[Metric, ...]:

@@ -452,8 +452,8 @@ def find_section(name: str) -> str:
 def metric_section(launch: Launch, identifier: str) -> Section:
     """Return a section that is a plain list of its metrics, by label."""
     rows: list[Row] = [
-        (m.label, m.unit, metrics.value(launch, m.name), metrics.kind(launch, m))
-        for m in metrics.in_section(identifier)
+        (name, m.unit, metrics.value(launch, m.name), metrics.kind(launch, m))
+        for m, name in metrics.row_names(metrics.in_section(identifier)).items()
     ]
     return Section(identifier, metrics.SECTIONS[identifier], (metrics_table(rows),))
 
@@ -474,9 +474,18 @@ def sections(launch: Launch, only: str | None = None, by_line: bool = False) -> 
     if by_line and SOURCE not in wanted:
         wanted.append(SOURCE)
     advice = advise(launch)
-    found = (build(launch, identifier) for identifier in wanted)
+    found = (build(launch, identifier) or (nothing(launch, identifier) if only else None)
+             for identifier in wanted)
     return [
         replace(s, advice=tuple(a for a in advice if a.section == s.identifier))
         for s in found
         if s is not None
     ]
+
+
+def nothing(launch: Launch, identifier: str) -> Section:
+    """Return a section that was asked for by name and in which this launch has nothing to say: one sentence.
+    """
+    why = "" if replayed(launch) else f": the engine {launch.engine} does not count what it shows"
+    prose = (f"There is nothing in it for this launch{why}.",)
+    return Section(identifier, SECTIONS[identifier][0], (), prose)

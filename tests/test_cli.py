@@ -352,7 +352,7 @@ def test_help_of_a_kernel_lists_its_options(capsys: Capture) -> None:
         (["compare", "none.json", "none.json"], "cannot read none.json"),
         (["occupancy", "--threads", "2048", "--regs", "32"], "2,048 threads"),
         (["occupancy", "--threads", "32", "--regs", "32", "--smem", "300000"], "300,000 bytes"),
-        (["explain", "dram__bytes_red.sum"], "The nearest are dram__bytes_read.sum"),
+        (["explain", "dram__bytes_red.sum"], "the nearest are dram__bytes_read.sum, "),
         (["gpus", "--all"], "gpus has no option --all"),
         (["gpus", "x"], "unexpected extra argument (x). See gpus --help: "),
         (["compare", "a.json"], "Missing argument 'B.json'. See compare --help: "),

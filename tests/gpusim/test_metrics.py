@@ -14,7 +14,18 @@ from gpusim.counters import SpaceCounts
 from gpusim.errors import UnknownName
 from gpusim.explain import overview
 from gpusim.launch import Registers
-from gpusim.metrics import METRICS, SECTIONS, explain, find, in_section, kind, select, value, values
+from gpusim.metrics import (
+    METRICS,
+    SECTIONS,
+    explain,
+    find,
+    in_section,
+    kind,
+    row_names,
+    select,
+    value,
+    values,
+)
 from gpusim.occupancy import occupancy
 
 DATA = Path(__file__).parents[1] / "data"
@@ -241,10 +252,30 @@ def test_a_missing_rollup_with_two_candidates_lists_both() -> None:
 
 
 def test_an_unknown_metric_is_refused_with_the_nearest() -> None:
-    with pytest.raises(UnknownName, match=r"'dram__byte_read\.sum'\. The nearest are dram__bytes_read\.sum"):
+    with pytest.raises(UnknownName, match=r"'dram__byte_read\.sum'; the nearest are dram__bytes_read\.sum"):
         find("dram__byte_read.sum")
-    with pytest.raises(UnknownName, match="unknown metric ''"):
+    with pytest.raises(UnknownName, match="unknown metric ''; `explain` lists them all$"):
         find("")
+
+
+def test_a_label_of_the_report_finds_its_metric() -> None:
+    assert find("L2 Hit Rate").name == "lts__t_sector_hit_rate.pct"
+    assert find("theoretical occupancy").name == "sm__maximum_warps_per_active_cycle_pct"
+    with pytest.raises(UnknownName, match="is the label of gpu__.* and of dram__bytes.sum.per"):
+        find("Memory Throughput")
+    with pytest.raises(UnknownName, match="'L2 Hit Rat'; the nearest are lts__t_sector_hit_rate"):
+        find("L2 Hit Rat")
+
+
+def test_a_metric_is_not_asked_for_by_a_number(sample) -> None:
+    with pytest.raises(UnknownName, match="by its name, such as launch__grid_size, not by 3"):
+        sample[3]
+
+
+def test_a_label_that_stands_above_gives_way_to_the_name() -> None:
+    names = list(row_names(in_section("InstructionStats")).values())
+    assert len(names) == len(set(names))
+    assert names[:2] == ["Global Load Instructions", "smsp__inst_executed_op_global_ld.sum"]
 
 
 def test_select_keeps_the_order_and_takes_each_once() -> None:

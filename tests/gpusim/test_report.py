@@ -239,7 +239,8 @@ def test_a_ratio_to_nothing_is_na(make_launch: Make) -> None:
 
 
 def test_only_the_launch_with_facts_has_the_section_and_it_follows_the_closed_form(make_launch: Make) -> None:
-    assert "Section: " not in report.text([make_launch()], "algorithm")
+    assert "Section: Algorithm" not in report.text([make_launch()])
+    assert "Algorithm\nThere is nothing in it for this launch.\n" in report.text([make_launch()], "algorithm")
     whole = make_launch(closed_form={"barriers": 0}, notes=("n",), facts=(Fact("Tiles", 1, "tile"),))
     titles = [s.title for s in sections.sections(whole)]
     assert titles[-3:] == ["Closed Form And Reference", "Algorithm", "Notes"]
@@ -373,3 +374,11 @@ def test_on_a_terminal_the_same_lines_are_printed(make_launch: Make) -> None:
     report.show(text, Console(file=out, force_terminal=True, width=60, color_system="standard"))
     assert re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()) == text
     assert "\x1b[" in out.getvalue()
+
+
+def test_a_section_with_nothing_in_it_says_so_where_it_is_asked_for(make_launch: Make) -> None:
+    text = report.text([make_launch(closed_form={}, checks=())], "Validation")
+    assert text.endswith("Section: Closed Form And Reference\nThere is nothing in it for this launch.\n")
+    assert "There is nothing" not in report.text([make_launch(closed_form={}, checks=())])
+    oracle = report.text([make_launch(engine="oracle")], "ComputeWorkloadAnalysis")
+    assert "nothing in it for this launch: the engine oracle does not count what it shows.\n" in oracle
