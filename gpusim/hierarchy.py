@@ -12,6 +12,8 @@ the turns stand for it; and merging of requests of several SMs (fact 2). Checked
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import numpy as np
 
 from gpusim.arch import Arch
@@ -115,9 +117,18 @@ class MemorySystem:
         self._l1: Cache | None = None
         self._l1_bytes = 0
         self._counts = np.zeros(len(COUNTS), np.int64)
+        self._code_bytes = arch.dram_code_bytes
+        self._resident: set[Hashable] = set()
 
-    def begin(self, l1_bytes: int) -> None:
-        """Start a launch with empty L1s of l1_bytes (at least one set) and, if cold, an empty L2."""
+    def begin(self, l1_bytes: int, code: Hashable = None) -> None:
+        """Start a launch with empty L1s of l1_bytes (at least one set) and, if cold, an empty L2.
+
+        code: what names the kernel's machine code. A warm L2 still has it from an earlier launch (modelled:
+        it is not evicted), and DRAM is not read for it again; None: always read.
+        """
+        found = not self.cold and code in self._resident
+        self._code_bytes = 0 if found else self.arch.dram_code_bytes
+        self._resident |= {code} - {None}
         if self._l1 is None or self._l1_bytes != l1_bytes:
             smallest = self.arch.l1_ways * LINE_BYTES
             self._l1 = new_cache(self.arch.sm_count, max(l1_bytes, smallest), self.arch.l1_ways)
@@ -150,4 +161,4 @@ class MemorySystem:
         """Return the counts since `begin`; dirty_bytes is all that is dirty in L2 now."""
         counts = dict(zip(COUNTS, self._counts.tolist(), strict=True))
         dirty = dirty_sectors(self._l2.cache) * SECTOR_BYTES
-        return Hierarchy(**counts, dram_code_bytes=self.arch.dram_code_bytes, dirty_bytes=dirty)
+        return Hierarchy(**counts, dram_code_bytes=self._code_bytes, dirty_bytes=dirty)

@@ -328,3 +328,18 @@ def test_an_empty_wave_counts_nothing():
     system.begin(L1)
     system.replay(np.zeros(0, np.uint64), np.zeros(1, np.int64), np.zeros(0, np.int32), 8)
     assert system.end().l2_read == 0
+
+
+def test_a_warm_l2_still_has_the_code_of_a_kernel_that_ran_before():
+    def code_bytes(l2, *kernels):
+        system = MemorySystem(H200, l2)
+        found = []
+        for kernel in kernels:
+            system.begin(L1, kernel)
+            found.append(system.end().dram_code_bytes)
+        return found
+
+    once = H200.dram_code_bytes
+    assert code_bytes("warm", "a", "b", "a", "b") == [once, once, 0, 0]
+    assert code_bytes("warm", None, None) == [once, once]
+    assert code_bytes("cold", "a", "a") == [once, once]
