@@ -35,12 +35,22 @@ def call(frame: Frame, node: ast.Call, used: bool) -> Value | None:
         return _cast(frame, callee.obj, element, _positional(frame, node))
     if isinstance(callee, Static) and callee.obj in _BUILTINS:
         return _BUILTINS[callee.obj](frame, _positional(frame, node))
+    if callee == Device("atomic.compare_and_swap") and (start := _start_of_tail(node)) is not None:
+        callee, node = Device("atomic.cas"), start
     if isinstance(callee, Device):
         return surface.call(frame, callee.path, node, *_arguments(frame, node), used)
     if isinstance(callee, Static) and _is_math(callee.obj):
         return _math(frame, callee.obj.__name__, _positional(frame, node))
     func = _function(frame, callee)
     return inline(frame, func, node, *_arguments(frame, node))
+
+
+def _start_of_tail(node: ast.Call) -> ast.Call | None:
+    """Return compare_and_swap(a[i:], old, val) as cas(a, i, old, val), None for any other first argument."""
+    match node.args:
+        case [ast.Subscript(value=array, slice=ast.Slice(ast.expr() as first, None, None)), *rest]:
+            return ast.copy_location(ast.Call(node.func, [array, first, *rest], node.keywords), node)
+    return None
 
 
 def _arguments(frame: Frame, node: ast.Call) -> tuple[tuple[Value, ...], Keywords]:

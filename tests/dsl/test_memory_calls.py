@@ -325,3 +325,22 @@ def test_narrow_elements_and_the_first_of_a_matrix_are_refused() -> None:
 
 def first_of_a_matrix(x):
     cuda.atomic.compare_and_swap(x, 0, 1)
+
+
+def swap_at(x, old, fill):
+    i = cuda.grid(1)
+    if i < x.size:
+        old[i] = cuda.atomic.compare_and_swap(x[i:], fill, 10 * i)
+
+
+def swap_in_a_matrix(x):
+    cuda.atomic.compare_and_swap(x[1:], 0, 1)
+
+
+def test_compare_and_swap_of_the_rest_of_an_array_works_on_its_first_element() -> None:
+    args = np.array([7, 1, 7, 3], np.int32), np.zeros(4, np.int32), 7
+    assert_equal(*both(cuda.jit(swap_at), (1, 1, 1), (32, 1, 1), args))
+    x, old, _ = agree(swap_at, 1, 32, *args)
+    assert (x.tolist(), old.tolist()) == ([0, 1, 20, 3], [7, 1, 7, 3])
+    with pytest.raises(UnsupportedFeature, match="'x' has 2 dimensions and gets 1 index"):
+        compiled(swap_in_a_matrix, ArgType("s32", 2))
