@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from gpusim.counters import SharedCounts, SpaceCounts
 from gpusim.launch import Launch, counter, is_counted
 from gpusim.metric import bank_conflicts
+from gpusim.table import counted
 from gpusim.trace import SECTOR_BYTES
 
 ENOUGH_SECTORS = 1.25
@@ -208,8 +209,8 @@ def tail_effect(launch: Launch) -> Advice | None:
     slots = sms * launch.occupancy.blocks_per_sm
     if blocks < sms:
         return Advice("OPT", "LaunchStats", "Small Grid",
-                      f"{blocks:,} blocks on {sms} SMs: {sms - blocks} SMs get none. Split the work into "
-                      "more blocks "
+                      f"{counted(blocks, 'block')} on {sms} SMs: {counted(sms - blocks, 'SM')} "
+                      f"{'gets' if sms - blocks == 1 else 'get'} none. Split the work into more blocks "
                       "(smaller tiles, or another dimension of the grid).")
     waves, tail = divmod(blocks, slots)
     used = 100 * blocks / ((waves + 1) * slots)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from gpusim.counters import Counters, SharedCounts, SpaceCounts
 from gpusim.launch import Launch, counted_paths
 from gpusim.metric import bank_conflicts, ratio
-from gpusim.table import Cell, Table, number
+from gpusim.table import Cell, Table, counted, number
 
 WIDTH = 110
 LEAST_SOURCE = 16
@@ -112,7 +112,8 @@ def differing(launch: Launch) -> list[str]:
 def verdict(launch: Launch) -> str:
     """Return the sentence that says whether the lines add up."""
     wrong = differing(launch)
-    what = f"{len(launch.lines)} lines add up to the kernel's counters, all but L1 hits, L2 and DRAM"
+    lines_add = f"{counted(len(launch.lines), 'line')} {'adds' if len(launch.lines) == 1 else 'add'}"
+    what = f"{lines_add} up to the kernel's counters, all but L1 hits, L2 and DRAM"
     if not wrong:
         return f"{what}: equal."
     lines, whole = counted_paths(total(launch)), counted_paths(launch.counters)

@@ -14,7 +14,7 @@ from gpusim.errors import BadOption
 from gpusim.launch import NOT_COUNTED, Launch
 from gpusim.metric import Metric, Value, ratio
 from gpusim.report import header
-from gpusim.table import Cell, Table, paragraph, render
+from gpusim.table import Cell, Table, counted, paragraph, render
 
 LEAST_SURE_LAST = (metrics.EXACT, metrics.MODELLED, metrics.UNAVAILABLE)
 PART_WORDS = {"arithmetic": "arithmetic", "hierarchy": "the traffic of L1, L2 and DRAM"}
@@ -64,13 +64,9 @@ def without_partner(a: int, b: int) -> Iterator[str]:
     """Yield the warning that one file has more launches than the other, if it has."""
     if a != b:
         last = "the last one has" if abs(a - b) == 1 else f"the last {abs(a - b)} have"
-        yield from paragraph(f"A has {_launches(a)} and B has {_launches(b)}: they are paired in order, and "
-                             f"{last} no partner.", "WRN   ")
+        numbers = f"A has {counted(a, 'launch')} and B has {counted(b, 'launch')}"
+        yield from paragraph(f"{numbers}: they are paired in order, and {last} no partner.", "WRN   ")
         yield ""
-
-
-def _launches(n: int) -> str:
-    return f"{n} launch" if n == 1 else f"{n} launches"
 
 
 def pair_lines(a: Launch, b: Launch, chosen: Sequence[Metric] = (), every: bool = False) -> Iterator[str]:

@@ -47,6 +47,12 @@ def number(value: Cell) -> str:
     return f"{value:,.2f}"
 
 
+def counted(n: int, noun: str) -> str:
+    """Return a number with its noun: "1 launch", "2 launches", "1,024 blocks"."""
+    plural = f"{noun}es" if noun.endswith(("s", "ch")) else f"{noun}s"
+    return f"{n:,} {noun if n == 1 else plural}"
+
+
 def render(table: Table, width: int = WIDTH) -> list[str]:
     """Return the lines of a table: its title if any, a rule, the headers, a rule, the rows, a rule."""
     cells = [table.headers, *(tuple(map(number, row)) for row in table.rows)]

@@ -15,6 +15,7 @@ from gpusim.compare import compare_launches, comparison
 from gpusim.counters import SpaceCounts
 from gpusim.errors import BadOption
 from gpusim.launch import Launch, Registers
+from gpusim.table import counted
 
 Make = Callable[..., Launch]
 SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"
@@ -113,8 +114,8 @@ def test_several_launches_are_matched_in_order(make_launch: Make) -> None:
         "B: scores (133, 1, 1)x(64, 1, 1), Device NVIDIA H200, CC 9.0",
         "B: softmax (133, 1, 1)x(64, 1, 1), Device NVIDIA H200, CC 9.0",
     ]
-    assert " ".join(text.split()).startswith(
-        "WRN A has 3 launches and B has 2 launches: they are paired in order, and the last one has no partner.")
+    said = "WRN A has 3 launches and B has 2 launches: they are paired in order, and the last one has "
+    assert " ".join(text.split()).startswith(f"{said}no partner. A: ")
 
 
 def test_saved_launches_are_read_back(make_launch: Make, tmp_path: Path) -> None:
@@ -151,3 +152,8 @@ def test_metrics_that_are_equal_are_listed_only_with_all(make_launch: Make) -> N
 def test_different_kernels_are_paired_with_a_warning(make_launch: Make) -> None:
     text = compare_launches([make_launch(kernel="scores")], [make_launch(kernel="copy")])
     assert "WRN   The kernels differ (scores and copy): launches are paired in order" in text
+
+
+def test_nouns_follow_their_number() -> None:
+    assert [counted(n, "launch") for n in (0, 1, 2000)] == ["0 launches", "1 launch", "2,000 launches"]
+    assert counted(2, "block") == "2 blocks"
