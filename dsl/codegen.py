@@ -239,11 +239,10 @@ class WarpCode:
             if self._stack_array(array) and not self.options.counts_only:
                 count = array.bytes // ir.BYTES[array.type]
                 self._stack[array.name] = t.alloca(f"[{count} x {vector(TYPES[array.type])}]", None)
-        forms = 3 if self.masked else 1
-        self._runs = {b: [t.alloca("i64") for _ in range(forms)] for b in self._busy_blocks()}
         self._code = t.alloca("i32")
         self._span, self._copy = range(0), 0
         self._unrolled = self._loops_to_unroll()
+        self._runs = {b: t.alloca("i64") for b in self._busy_blocks()}
         for header in self._unrolled:
             last = self.ssa.loops[header]
             self._joins -= set(range(header, last + 1))
@@ -318,9 +317,8 @@ class WarpCode:
         """Add what the blocks counted to the launch's counters, and return."""
         t = self.text
         t.label("exit")
-        for b, counters in self._runs.items():
-            for k, counter in enumerate(counters):
-                t.add_to(t.field("%execs", 3 * b + k), t.do(f"load i64, ptr {counter}"))
+        for b, counter in self._runs.items():
+            t.add_to(t.field("%execs", 3 * b), t.do(f"load i64, ptr {counter}"))
         t.put(f"ret i32 {t.do(f'load i32, ptr {self._code}')}")
 
     # -------------------------------------------------------------------------------------- one block
@@ -417,22 +415,28 @@ class WarpCode:
         self.mask = t.do(f"bitcast i32 {self.bits} to {FLAGS}")
 
     def _busy_blocks(self) -> list[int]:
-        """Return the blocks of loops without a barrier.
+        """Return the blocks of the innermost loops, those that are written out aside.
 
-        Their runs are counted in a register and added to the counters when the warp stops.
+        Their full runs are counted in a register and added up when the warp stops; a register for each block
+        of the function would cost six thousand phis in flash_forward, and a third of its compile time. Where
+        LLVM is to turn counting loops into products, it needs those of all loops without a barrier.
         """
-        loops = [range(header, last + 1) for header, last in self.ssa.loops.items()]
-        free = [span for span in loops if not any(bar in span for bar in self.bars)]
-        return [b for b in range(len(self.fn.blocks)) if any(b in span for span in free)]
+        loops = {header: range(header, last + 1) for header, last in self.ssa.loops.items()}
+        free = [span for span in loops.values() if not any(bar in span for bar in self.bars)]
+        if not self.options.counts_only:
+            outer = [h for h in loops if h not in self._unrolled]
+            free = [span for span in free if not any(h in span[1:] for h in outer)]
+        return sorted({b for span in free for b in span})
 
     def _count_run(self, b: int) -> None:
-        """Count a run of a block: full ones, or partial ones and their lanes."""
+        """Count a run of a block: a full one, or a partial one and its lanes."""
         t = self.text
-        amounts = {0: "1"}
-        if not self.full:
-            amounts = {1: "1", 2: t.do(f"zext i32 {t.intrinsic('ctpop', 'i32', self.bits)} to i64")}
-        for k, amount in amounts.items():
-            t.add_to(self._runs[b][k] if b in self._runs else t.field("%execs", 3 * b + k), amount)
+        if self.full:
+            t.add_to(self._runs.get(b) or t.field("%execs", 3 * b), "1")
+            return
+        t.add_to(t.field("%execs", 3 * b + 1), "1")
+        lanes = t.intrinsic("ctpop", "i32", self.bits)
+        t.add_to(t.field("%execs", 3 * b + 2), t.do(f"zext i32 {lanes} to i64"))
 
     def _count_step(self) -> None:
         t = self.text
