@@ -32,7 +32,10 @@ def device_array(
 
     if order != "C" or strides is not None:
         raise UnsupportedFeature("cuda.device_array makes C-contiguous arrays; pass order='C' and no strides")
-    return DeviceArray(session_device(), shape if isinstance(shape, tuple) else (shape,), dtype)
+    extents = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    if not all(isinstance(n, (int, np.integer)) and n >= 0 for n in extents):
+        raise LaunchRefused(f"cuda.device_array: the shape is {shape!r}; extents are whole numbers from 0 on")
+    return DeviceArray(session_device(), extents, dtype)
 
 
 def device_array_like(ary: Any, stream: Any = 0) -> Any:

@@ -22,9 +22,6 @@ carveout)."""
 NO_SHARED_GOAL_BYTES = 32 * 1024
 NO_SHARED_BYTES_PER_BLOCK = 4 * 1024
 
-LOCAL_BYTES_PER_THREAD = 512 * 1024
-"""CUDA C++ Programming Guide, table Technical Specifications: local memory a thread, all capabilities."""
-
 Dim = tuple[int, int, int]
 
 
@@ -136,18 +133,15 @@ def waves(arch: Arch, grid: Dim, blocks_per_sm: int) -> float:
 
 
 def check_launch(arch: Arch, grid: Dim, block: Dim, static_shared: int, dynamic_shared: int, registers: int,
-                 buffers: Sequence[tuple[str, int]] = (), kernel: str = "", source: str = "",
-                 local_arrays: Sequence[tuple[str, int]] = ()) -> None:
+                 buffers: Sequence[tuple[str, int]] = (), kernel: str = "", source: str = "") -> None:
     """Raise LaunchRefused, with the limit and what to do, for a launch that this GPU would not run.
 
     buffers: (name, bytes) of the static shared arrays, listed where shared memory is the trouble. kernel: its
     name, to begin with. source: where the register count comes from, as in gpusim.launch.Registers.
-    local_arrays: (name, bytes) of a thread's private arrays that lie in local memory.
     """
     try:
         _check_dims(arch, grid, block)
         _check_shared(arch, static_shared, dynamic_shared, buffers)
-        _check_local(local_arrays)
         _check_registers(arch, block[0] * block[1] * block[2], registers, source)
     except LaunchRefused as error:
         raise LaunchRefused(f"{kernel}: {error}" if kernel else str(error)) from None
@@ -186,15 +180,6 @@ def _check_shared(arch: Arch, static: int, dynamic: int, buffers: Sequence[tuple
             f"{total:,} bytes of shared memory a block, {static:,} static and {dynamic:,} dynamic{names}; "
             f"{arch.title} takes at most {most:,}, with opt-in. Use smaller tiles or a narrower element "
             "type.")
-
-
-def _check_local(arrays: Sequence[tuple[str, int]]) -> None:
-    total = sum(size for _, size in arrays)
-    if total > LOCAL_BYTES_PER_THREAD:
-        names = ", ".join(f"{name} {size:,}" for name, size in arrays)
-        raise LaunchRefused(
-            f"{total:,} bytes of private arrays a thread ({names}); local memory takes at most "
-            f"{LOCAL_BYTES_PER_THREAD:,} a thread. Use a smaller cuda.local.array, or an array argument.")
 
 
 def _check_registers(arch: Arch, threads: int, registers: int, source: str) -> None:

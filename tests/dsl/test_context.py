@@ -9,7 +9,7 @@ import pytest
 
 import gpusim
 from dsl import cuda
-from gpusim.errors import BadOption, UnsupportedFeature
+from gpusim.errors import BadOption, LaunchRefused, UnsupportedFeature
 
 
 def test_the_current_device_is_the_gpu_of_the_session() -> None:
@@ -84,3 +84,9 @@ def test_a_missing_name_is_refused_with_what_to_write() -> None:
         _ = cuda.reduce
     with pytest.raises(UnsupportedFeature, match="^cuda.nosuch is not in the simulated numba.cuda$"):
         _ = cuda.nosuch
+
+
+@pytest.mark.parametrize("shape", [-3, (2, -1), 1.5, (2, None), "3"])
+def test_a_device_array_of_no_possible_shape_is_refused(shape: object) -> None:
+    with pytest.raises(LaunchRefused, match="extents are whole numbers from 0 on"):
+        cuda.device_array(shape)  # type: ignore[arg-type]

@@ -221,10 +221,3 @@ def test_dynamic_shared_memory_is_listed_once() -> None:
     for buffers in ((("tile", 1024),), (("tile", 1024), ("dynamic", 300_000))):
         said = refused(**changes, buffers=buffers)
         assert "1,024 static and 300,000 dynamic (tile 1,024, dynamic 300,000)" in said
-
-
-def test_private_arrays_over_512_kb_a_thread_are_refused() -> None:
-    check_launch(H200, **GOOD, local_arrays=(("l", 524_288),))
-    said = refused(local_arrays=(("l", 1_600_000), ("m", 8)))
-    assert said.startswith("1,600,008 bytes of private arrays a thread (l 1,600,000, m 8); local memory "
-                           "takes at most 524,288 a thread.")
