@@ -5,10 +5,11 @@ Both oracles and the engine build their errors here, so that one mistake reads t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from dsl import ir
-from gpusim.errors import BarrierDivergence, EndlessLoop, OutOfBounds, WarpDivergence
+from gpusim.errors import BarrierDivergence, EndlessLoop, KernelFault, OutOfBounds, WarpDivergence
 
 Dim3 = tuple[int, int, int]
 LANES = 32
@@ -97,6 +98,20 @@ def endless_loop(kernel: str, block: Dim3, who: str, steps: int, file: str, line
         f"kernel {kernel}, block {block}, {who}, {file}:{line}: no end after {steps} steps; "
         "check the condition of the loop, or raise --max-steps"
     )
+
+
+def kernel_fault(
+    kernel: str, block: Dim3, thread: Dim3, error: Exception, file: str, line: int
+) -> KernelFault:
+    """Say which thread of the Python source met an exception, and which variable it had not assigned."""
+    where = f"kernel {kernel}, block {block}, thread {thread}, {file}:{line}"
+    unassigned = re.search(r"variable '(\w+)'", str(error)) if isinstance(error, NameError) else None
+    if unassigned is not None:
+        return KernelFault(
+            f"{where}: variable {unassigned[1]!r} is read before this thread has assigned it; a card gives "
+            "no defined value; assign it on every path that leads here"
+        )
+    return KernelFault(f"{where}: {type(error).__name__}: {error}; correct this line")
 
 
 def operation_name(instr: ir.WarpOp) -> str:

@@ -16,23 +16,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from types import FrameType, FunctionType
+from traceback import walk_tb
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import numpy as np
 
 from dsl import request_rules
-from dsl.messages import Dim3, dim3, endless_loop, linear_count, unlinear
+from dsl.messages import Dim3, dim3, endless_loop, kernel_fault, linear_count, unlinear
 from dsl.oracle_arrays import Access, Recorder, Tracked
 from dsl.oracle_cuda import Cuda, SharedMemory
 from dsl.oracle_rebuild import Rebuilder, argument
 from dsl.oracle_threads import Strand, Thread, check_barrier, while_lines
 from dsl.oracle_warp import let_go
 from gpusim.counters import Counters, SharedCounts, SpaceCounts
-from gpusim.errors import UnsupportedFeature
+from gpusim.errors import UnsupportedFeature, UserError
 from gpusim.memory import GlobalMemory, owner_of
 from gpusim.trace import Kind
 
+MISTAKES = (ArithmeticError, AttributeError, LookupError, NameError, TypeError, ValueError)
+"""What Python raises where a line of a kernel has no answer in it."""
 NOT_COUNTED = ("syncwarp", "activemask")
 """Warp operations that `warp_operations` does not count."""
 
@@ -81,6 +84,8 @@ class _Launch:
     block: Dim3
     cuda: Cuda
     recorder: Recorder
+    codes: set[CodeType]
+    """The code of the kernel and of its device functions."""
     tracer: Any
     shared_bytes: int
     in_registers: frozenset[str] | None
@@ -142,13 +147,29 @@ def _strands(launch: _Launch, block: int) -> list[Strand]:
     return [Strand(thread, lambda: launch.kernel(*launch.args), launch.tracer) for thread in threads]
 
 
+def _resume(launch: _Launch, strand: Strand) -> None:
+    """Let a thread run on; an exception of Python's own in its source becomes a KernelFault."""
+    try:
+        strand.resume()
+    except UserError:
+        raise
+    except MISTAKES as error:
+        lines = [(f, n) for f, n in walk_tb(error.__traceback__) if f.f_code in launch.codes]
+        if not lines:
+            raise
+        frame, line = lines[-1]
+        kernel, thread = launch.recorder.kernel, strand.thread
+        file = frame.f_code.co_filename
+        raise kernel_fault(kernel, thread.ctaid, thread.tid, error, file, line) from error
+
+
 def _run_warp(launch: _Launch, warp: list[Strand]) -> None:
     """Run the threads of a warp until each is at a barrier or at its end, through their warp operations."""
     running = warp
     while True:
         for strand in running:
             launch.recorder.strand = strand
-            strand.resume()
+            _resume(launch, strand)
         gone_on = let_go(launch.recorder.kernel, launch.block, warp)
         if gone_on is None:
             return
@@ -267,18 +288,29 @@ def run(
     shared_bytes: dynamic shared memory. max_steps: iterations of while loops of one thread. blocks: linear
     block numbers, None for all. register_arrays: local arrays that cause no traffic, None for all.
     Addresses are as GlobalMemory.alloc gives them to the array arguments in order. Raises OutOfBounds,
-    BarrierDivergence, WarpDivergence, EndlessLoop.
+    BarrierDivergence, WarpDivergence, EndlessLoop, KernelFault.
     """
     original: FunctionType = getattr(py_func, "py_func", py_func)
     recorder = Recorder(original.__name__, original.__code__, strict_index)
     cuda = Cuda(recorder, dim3(grid), dim3(block))
     rebuilder = Rebuilder(cuda, recorder)
     kernel = rebuilder.function(original)
+    recorder.code = kernel.__code__
     tracer = None if max_steps is None else _tracer(recorder, rebuilder, max_steps)
     values = _arguments(original, args, recorder)
     result = OracleRun([], [], Counters.zero())
     launch = _Launch(
-        kernel, values, dim3(grid), dim3(block), cuda, recorder, tracer, shared_bytes, register_arrays, result
+        kernel,
+        values,
+        dim3(grid),
+        dim3(block),
+        cuda,
+        recorder,
+        rebuilder.codes,
+        tracer,
+        shared_bytes,
+        register_arrays,
+        result,
     )
     for number in range(linear_count(launch.grid)) if blocks is None else blocks:
         _run_block(launch, number)

@@ -10,15 +10,16 @@ from __future__ import annotations
 import operator
 import sys
 from collections import defaultdict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from types import CodeType, FrameType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dsl import floats, messages
+from dsl import messages
 from dsl.floats import Array
 from dsl.messages import LANES
+from dsl.oracle_numbers import element_in, literal, number, sized
 from dsl.oracle_threads import Site, Strand, Thread
 
 
@@ -140,49 +141,32 @@ def _position(frame: FrameType) -> tuple[int | None, ...]:
     return frame.f_lineno, frame.f_lasti
 
 
-def wrapped(value: int, dtype: np.dtype[Any]) -> int:
-    """Return an integer wrapped at the width of an integer type."""
-    bits = 8 * dtype.itemsize
-    value &= (1 << bits) - 1
-    return value - (1 << bits) if dtype.kind == "i" and value >> (bits - 1) else value
-
-
-class Sized(int):
-    """Be an integer of another type than int64 until something is computed with it, which makes it 64 bits
-    wide (numba's rule); only functions of bits, such as clz, can tell."""
-
-    dtype: ClassVar[np.dtype[Any]]
-
-
-_SIZED = {
-    np.dtype(code): type(f"Sized_{code}", (Sized,), {"dtype": np.dtype(code)})
-    for code in ("i1", "u1", "i2", "u2", "i4", "u4", "u8")
-}
-
-
-def sized(value: int, dtype: np.dtype[Any]) -> int:
-    """Return an integer in a type, wrapped at its width."""
-    kind = _SIZED.get(dtype, int)
-    return kind(wrapped(value, dtype))
-
-
 def from_storage(value: Any) -> Any:
-    """Return an element as kernels compute with it: floats stay numpy's, integers become Python's."""
-    return value if value.dtype.kind == "f" else _SIZED.get(value.dtype, _plain)(value)
-
-
-def _plain(value: Any) -> Any:
-    return value.item()
+    """Return an element as kernels compute with it."""
+    return number(value.item(), element_in(value.dtype))
 
 
 def to_storage(value: Any, dtype: np.dtype[Any]) -> Any:
     """Convert what a kernel writes to an element type: integers wrap, floats truncate and saturate."""
-    if dtype.kind in "iu":
-        is_float = isinstance(value, float | np.floating)
-        return (
-            floats.to_int(np.asarray(value), dtype)[()] if is_float else wrapped(operator.index(value), dtype)
-        )
-    return value
+    return sized(value, dtype)
+
+
+Item = Callable[[int, FrameType], Any]
+"""Gives the k-th item of a loop; the frame is the place in the kernel that reads it."""
+
+
+def counted(recorder: Recorder, counts: Iterable[int], item: Item) -> Iterator[Any]:
+    """Yield the items of a loop, and tell the recorder which iteration a thread is in."""
+    frame, loops, places = sys._getframe(1), recorder.thread.loops, recorder.thread.loop_lines
+    depth = len(loops)
+    loops.append(-1)
+    places.append(recorder.lines(frame))
+    try:
+        for k in counts:
+            loops[depth] += 1
+            yield item(k, frame)
+    finally:
+        del loops[depth:], places[depth:]
 
 
 class Tracked:
@@ -193,23 +177,25 @@ class Tracked:
     def __init__(self, data: Array, space: str, name: str, address: int, recorder: Recorder) -> None:
         self.data, self.space, self.name, self.address, self.recorder = data, space, name, address, recorder
 
-    shape = property(lambda self: self.data.shape)
-    strides = property(lambda self: self.data.strides)
-    size = property(lambda self: self.data.size)
-    ndim = property(lambda self: self.data.ndim)
+    shape = property(lambda self: literal(self.data.shape))
+    strides = property(lambda self: literal(self.data.strides))
+    size = property(lambda self: literal(self.data.size))
+    ndim = property(lambda self: literal(self.data.ndim))
     dtype = property(lambda self: self.data.dtype)
-    itemsize = property(lambda self: self.data.itemsize)
-    nbytes = property(lambda self: self.data.nbytes)
+    itemsize = property(lambda self: literal(self.data.itemsize))
 
     def __len__(self) -> int:
         return len(self.data)
+
+    def __iter__(self) -> Iterator[Any]:
+        return counted(self.recorder, range(len(self.data)), self.load)
 
     def locate(self, index: Any, frame: FrameType) -> tuple[Any, ...]:
         """Return the index as a tuple of checked numbers (and slices); raise OutOfBounds."""
         checked = []
         for dim, item in enumerate(index if isinstance(index, tuple) else (index,)):
             if not isinstance(item, slice):
-                item = operator.index(item)
+                item = int(operator.index(item))
                 if not 0 <= item < self.data.shape[dim]:
                     item = self.recorder.wrap(self, dim, item, frame)
             checked.append(item)

@@ -1,18 +1,17 @@
-"""What the Python oracle puts in the place of `cuda`, `math`, `range`, `min` and `max` in a kernel.
+"""What the Python oracle puts in the place of `cuda`, `math`, `min`, `max` and `round` in a kernel.
 
 What it models: numba.cuda's surface for one thread at a time; atomics and warp operations are in
-dsl/oracle_atomics.py and dsl/oracle_warp.py. What it leaves out: two rules of numba's types: a Python number
-that meets a float32 leaves it float32 (numba makes float64), and an integer keeps all its bits until it is
-stored. Checked by no ncu metric; tests hold values against the compiled engine and the interpreter.
+dsl/oracle_atomics.py and dsl/oracle_warp.py, and what its numbers compute in dsl/oracle_numbers.py. Checked
+by no ncu metric; tests hold values against the compiled engine and the interpreter.
 """
 
 from __future__ import annotations
 
-import builtins
 import functools
 import math
+import operator
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -21,8 +20,9 @@ import numpy as np
 from dsl import floats, types
 from dsl.lane_ops import DTYPES
 from dsl.messages import LANES, Dim3
-from dsl.oracle_arrays import Recorder, Tracked, sized, to_storage
+from dsl.oracle_arrays import Recorder, Tracked
 from dsl.oracle_atomics import Atomic, instruction_after
+from dsl.oracle_numbers import FLOAT_BASES, element_of, extremum, literal, number, sized
 from dsl.oracle_warp import WarpOperations
 
 SHARED_ALIGNMENT = 16
@@ -44,15 +44,11 @@ class Cast:
     """Stand for a type that a kernel calls to convert a number, such as numba.float32 or numpy.int32."""
 
     def __init__(self, element: str) -> None:
-        self.dtype = DTYPES[element]
+        self.element, self.dtype = element, DTYPES[element]
 
     def __call__(self, value: Any) -> Any:
-        """Return the number in this type: integers and booleans as Python's, floats as numpy's."""
-        if self.dtype.kind == "b":
-            return bool(value)
-        if self.dtype.kind == "f":
-            return self.dtype.type(value)
-        return int(to_storage(value, self.dtype))
+        """Return the number in this type."""
+        return number(value, self.element)
 
 
 class Float(Cast):
@@ -60,7 +56,7 @@ class Float(Cast):
 
     def __call__(self, value: Any) -> Any:
         """Return a float64, or the value itself if it is a float."""
-        return value if isinstance(value, np.floating) else np.float64(value)
+        return value if isinstance(value, np.floating) else number(value, self.element)
 
 
 def dtype_of(obj: Any) -> np.dtype[Any]:
@@ -155,8 +151,9 @@ class _Local:
 
 
 def integer_type(value: int) -> np.dtype[Any]:
-    """Return the type of an integer in a kernel: int64 once something has been computed with it."""
-    return np.dtype(np.int8) if isinstance(value, bool) else getattr(value, "dtype", np.dtype(np.int64))
+    """Return the type in which functions of bits take an integer: int8 of a boolean."""
+    element = element_of(value)
+    return DTYPES["s8" if element == "pred" else element or "s64"]
 
 
 class BitFunctions:
@@ -207,7 +204,7 @@ class Cached:
 class Cuda(WarpOperations, BitFunctions, Cached):
     """Stand for the module `cuda` inside a kernel."""
 
-    warpsize = 32
+    warpsize = sized(LANES, DTYPES["s32"])
 
     def __init__(self, recorder: Recorder, grid: Dim3, block: Dim3) -> None:
         self.recorder = recorder
@@ -238,12 +235,14 @@ class Cuda(WarpOperations, BitFunctions, Cached):
         if self.recorder.thread.frame is None:
             self.recorder.see(sys._getframe(1))
         thread = self.recorder.thread
-        place = tuple(b * n + t for b, n, t in zip(thread.ctaid, self.blockDim, thread.tid, strict=True))
+        place = literal(
+            tuple(b * int(n) + t for b, n, t in zip(thread.ctaid, self.blockDim, thread.tid, strict=True))
+        )
         return place[0] if ndim == 1 else place[:ndim]
 
     def gridsize(self, ndim: int) -> Any:
         """Return the threads of the whole grid along each axis."""
-        size = tuple(g * b for g, b in zip(self.gridDim, self.blockDim, strict=True))
+        size = literal(tuple(int(g) * int(b) for g, b in zip(self.gridDim, self.blockDim, strict=True)))
         return size[0] if ndim == 1 else size[:ndim]
 
     def _wait(self, frame: FrameType, predicate: Any = False) -> tuple[int, int]:
@@ -289,47 +288,38 @@ class Cuda(WarpOperations, BitFunctions, Cached):
     def cbrt(self, a: Any) -> Any:
         """Return the cube root, in float32 of a float32."""
         dtype = np.float32 if isinstance(a, np.float32) else np.float64
-        return floats.library("cbrt", np.atleast_1d(np.asarray(a, dtype)))[0]
+        return _typed(floats.library("cbrt", np.atleast_1d(np.asarray(a, dtype)))[0])
 
     def fma(self, a: Any, b: Any, c: Any) -> Any:
         """Return a * b + c rounded once."""
         dtype = np.result_type(
             *(np.asarray(v).dtype if isinstance(v, np.generic) else np.float64 for v in (a, b, c))
         )
-        return floats.fma(*(np.atleast_1d(np.asarray(v, dtype)) for v in (a, b, c)))[0]
+        return _typed(floats.fma(*(np.atleast_1d(np.asarray(v, dtype)) for v in (a, b, c)))[0])
 
     def selp(self, test: Any, a: Any, b: Any) -> Any:
         """Return a where the test holds, else b."""
         return a if test else b
 
 
-def _is_float(value: Any) -> bool:
-    return isinstance(value, float | np.floating)
-
-
-def _common(chosen: Any, a: Any, b: Any) -> Any:
-    """Return one of two operands in the type of both: float64 where anything but two float32 meet."""
-    if not (_is_float(a) or _is_float(b)):
-        return chosen
-    both_f32 = isinstance(a, np.float32) and isinstance(b, np.float32)
-    return chosen if both_f32 else np.float64(chosen)
-
-
-def _pick(a: Any, b: Any, a_wins: Callable[[Any, Any], bool]) -> Any:
-    chosen = a if b != b else b if a != a else a if a_wins(a, b) else b
-    return _common(chosen, a, b)
+def _typed(value: Any) -> Any:
+    """Return what a library gave, a number or a tuple of them, as kernels compute with it."""
+    if isinstance(value, tuple):
+        return tuple(map(_typed, value))
+    element = element_of(value)
+    return value if element is None else number(value, element)
 
 
 def maximum(*values: Any) -> Any:
     """Return the largest value; NaN loses."""
     items = values[0] if len(values) == 1 else values
-    return functools.reduce(lambda a, b: _pick(a, b, lambda x, y: x > y), items)
+    return functools.reduce(lambda a, b: extremum(a, b, operator.gt), items)
 
 
 def minimum(*values: Any) -> Any:
     """Return the smallest value; NaN loses."""
     items = values[0] if len(values) == 1 else values
-    return functools.reduce(lambda a, b: _pick(a, b, lambda x, y: x < y), items)
+    return functools.reduce(lambda a, b: extremum(a, b, operator.lt), items)
 
 
 def rounded(x: Any, ndigits: Any = None) -> Any:
@@ -337,9 +327,9 @@ def rounded(x: Any, ndigits: Any = None) -> Any:
     with np.errstate(all="ignore"):
         wide = np.float64(x)
         if ndigits is None:
-            return int(floats.to_int(np.rint(wide), np.int64)[()])
+            return number(np.rint(wide), "s64")
         result = _to_digits(wide, int(ndigits)) if np.isfinite(wide) else wide
-        return np.float32(result) if isinstance(x, np.float32) else result
+        return number(result, "f32" if isinstance(x, np.float32) else "f64")
 
 
 def _to_digits(x: Any, ndigits: int) -> Any:
@@ -353,8 +343,20 @@ def _to_digits(x: Any, ndigits: int) -> Any:
     return x if np.isinf(y) else rounded(y) / factor / power
 
 
-def _float_type(args: Sequence[Any]) -> Any:
-    return np.float32 if all(isinstance(a, np.float32) for a in args) else np.float64
+def _float_type(name: str, args: Sequence[Any]) -> Any:
+    """Return numpy's type in which a function of math takes its arguments."""
+    elements = [element_of(a) or "" for a in args]
+    if name in ("frexp", "ldexp"):
+        return FLOAT_BASES[types.exact_type(elements[0])]
+    if name == "pow" and elements[0] == "f32" and elements[1] in ("s32", "u16"):
+        return np.float32  # numba calls powi there
+    rule = types.hypot_type if name in ("hypot", "atan2") else types.math_type
+    return FLOAT_BASES[rule(*elements)]
+
+
+_BY_NUMPY: dict[str, Any] = {
+    name: getattr(np, name) for name in ("floor", "ceil", "trunc", "isnan", "isinf", "isfinite")
+}
 
 
 def _parts(name: str, x: Any) -> tuple[Any, Any]:
@@ -368,12 +370,14 @@ class Math:
 
     def __getattr__(self, name: str) -> Any:
         known = getattr(math, name)
-        if name in ("floor", "ceil", "trunc", "isnan", "isinf", "isfinite") or not callable(known):
-            return known
-        return functools.partial(self._call, name)
+        if not callable(known):
+            return _typed(known)
+        return lambda *args: _typed(self._call(name, *args))
 
     def _call(self, name: str, *args: Any) -> Any:
-        dtype = _float_type(args[:1] if name == "ldexp" else args)
+        dtype = _float_type(name, args)
+        if name in _BY_NUMPY:
+            return _BY_NUMPY[name](dtype(args[0]))
         if name in ("modf", "frexp"):
             return _parts(name, dtype(args[0]))
         if name == "ldexp":
@@ -384,21 +388,3 @@ class Math:
         name = "tgamma" if name == "gamma" else name
         arrays = [np.atleast_1d(np.asarray(a, dtype)) for a in args]
         return floats.fma(*arrays)[0] if name == "fma" else floats.library(name, *arrays)[0]
-
-
-def counted_range(recorder: Recorder) -> Callable[..., Iterator[int]]:
-    """Return a `range` that tells the recorder which iteration a thread is in."""
-
-    def loop(*limits: Any) -> Iterator[int]:
-        loops, places = recorder.thread.loops, recorder.thread.loop_lines
-        depth = len(loops)
-        loops.append(-1)
-        places.append(recorder.lines(sys._getframe(1)))
-        try:
-            for value in builtins.range(*(int(n) for n in limits)):
-                loops[depth] += 1
-                yield value
-        finally:
-            del loops[depth:], places[depth:]
-
-    return loop

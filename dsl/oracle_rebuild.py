@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Callable
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -15,8 +16,10 @@ import numpy as np
 
 from dsl import types
 from dsl.cuda import DeviceName
-from dsl.oracle_arrays import Recorder, from_storage
-from dsl.oracle_cuda import Cast, Cuda, Float, Math, counted_range, maximum, minimum, rounded
+from dsl.oracle_arrays import Recorder
+from dsl.oracle_cuda import Cast, Cuda, Float, Math, maximum, minimum, rounded
+from dsl.oracle_loops import loops
+from dsl.oracle_numbers import literal
 
 
 class Later:
@@ -34,13 +37,28 @@ def _device_name(cuda: Cuda, path: str) -> Any:
     return Later(cuda, path) if path in ("threadIdx", "blockIdx") else operator.attrgetter(path)(cuda)
 
 
+class Module:
+    """Stand for a module other than cuda and math: its numbers, types and functions as kernels see them."""
+
+    def __init__(self, module: ModuleType, value_of: Callable[[Any], Any]) -> None:
+        self._module, self._value_of = module, value_of
+
+    def __getattr__(self, name: str) -> Any:
+        return self._value_of(getattr(self._module, name))
+
+
+def _with_typed_constants(code: CodeType) -> CodeType:
+    """Return the code with its constants as kernels compute with them; lines and columns stay."""
+    return code.replace(co_consts=tuple(map(literal, code.co_consts)))
+
+
 class Rebuilder:
     """Make copies of Python functions in which names mean the stand-ins; the originals stay as they are."""
 
     def __init__(self, cuda: Cuda, recorder: Recorder) -> None:
         self.cuda, self.math = cuda, Math()
         numbers = {"int": Cast("s64"), "float": Float("f64")}
-        self.builtins = {"range": counted_range(recorder), "min": minimum, "max": maximum, "round": rounded, **numbers}
+        self.builtins = {**loops(recorder), "min": minimum, "max": maximum, "round": rounded, **numbers}
         self.codes: set[CodeType] = set()
         self._made: dict[FunctionType, FunctionType] = {}
 
@@ -50,10 +68,11 @@ class Rebuilder:
             return self._made[original]
         namespace: dict[str, Any] = {}
         cells = tuple(CellType(None) for _ in original.__closure__ or ())
-        copy = FunctionType(original.__code__, namespace, original.__name__, original.__defaults__, cells)
-        copy.__kwdefaults__ = original.__kwdefaults__
+        code, defaults = _with_typed_constants(original.__code__), literal(original.__defaults__)
+        copy = FunctionType(code, namespace, original.__name__, defaults, cells)
+        copy.__kwdefaults__ = {n: literal(v) for n, v in (original.__kwdefaults__ or {}).items()}
         self._made[original] = copy
-        self.codes.add(original.__code__)
+        self.codes.add(code)
         namespace |= self._replaced(original.__globals__, original.__code__)
         for cell, old in zip(cells, original.__closure__ or (), strict=True):
             cell.cell_contents = self._value(old.cell_contents)
@@ -69,7 +88,7 @@ class Rebuilder:
         """Return what stands for a value inside the kernel."""
         if isinstance(value, ModuleType):
             is_cuda = value.__name__.rpartition(".")[2] == "cuda"
-            return self.math if value is math else self.cuda if is_cuda else value
+            return self.math if value is math else self.cuda if is_cuda else Module(value, self._value)
         if isinstance(value, DeviceName):
             return _device_name(self.cuda, value.path)
         name = _numba_name(self.cuda, value)
@@ -85,7 +104,7 @@ class Rebuilder:
         )
         if element is not None and not isinstance(value, np.dtype):
             return Cast(element)
-        return _math_function(self.math, value)
+        return literal(_math_function(self.math, value))
 
 
 def _numba_name(cuda: Cuda, value: Any) -> str | None:
@@ -109,7 +128,5 @@ def _names(code: CodeType) -> set[str]:
 
 
 def argument(value: Any) -> Any:
-    """Return a scalar argument as kernels compute with it: integers Python's, floats numpy's."""
-    if isinstance(value, np.generic):
-        return from_storage(value)
-    return np.float64(value) if isinstance(value, float) else value
+    """Return a scalar argument as kernels compute with it."""
+    return literal(value)

@@ -23,7 +23,8 @@ import numpy as np
 
 from dsl.lane_ops import DTYPES
 from dsl.messages import LANES, Dim3, check_shuffle_sources, check_warp_masks
-from dsl.oracle_arrays import Recorder, sized
+from dsl.oracle_arrays import Recorder
+from dsl.oracle_numbers import sized
 from dsl.oracle_threads import Meeting, Strand, bypassed, line_of
 
 FULL_MASK = 0xFFFFFFFF

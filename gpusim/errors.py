@@ -27,6 +27,10 @@ class EndlessLoop(UserError):
     """A warp took more than --max-steps steps."""
 
 
+class KernelFault(UserError):
+    """A thread of a kernel that runs as Python source does what Python has no answer to."""
+
+
 class LaunchRefused(UserError):
     """A launch that no GPU would accept: too many threads, too much shared memory, an empty grid."""
 

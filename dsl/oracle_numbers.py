@@ -1,0 +1,264 @@
+"""The numbers of the Python oracle: they look like Python's and compute as a kernel's do.
+
+What it models: numba's types for each operator (dsl/types.py), integers that wrap at their width, division by
+zero without an exception, IEEE floats, and the edges that dsl/lane_ops.py lists. What it leaves out: the
+common type of a variable, of `x if c else y` and of `and` and `or`: each value keeps the type it was made
+with; and fused multiply-adds. Checked by no ncu metric; tests hold it against the interpreter and numba.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dsl import floats, types
+from dsl.ir import BYTES
+from dsl.lane_ops import DTYPES
+from dsl.lowering import LARGEST_EXPONENT
+
+FLOAT_BASES: dict[str, Any] = {"f32": np.float32, "f64": np.float64}
+BITWISE = ("and", "or", "xor", "shl", "shr")
+
+
+class Number:
+    """Be a number of a kernel's type, `element`; KINDS has a class of each."""
+
+    element: ClassVar[str]
+
+
+class Operators:
+    """Hold the operators of kernels for the classes of KINDS."""
+
+    __array_ufunc__ = None  # numpy's own scalars leave the operators to this class
+
+    def __neg__(self) -> Any:
+        return unary("neg", self)
+
+    def __pos__(self) -> Any:
+        return unary("pos", self)
+
+    def __invert__(self) -> Any:
+        return unary("not", self)
+
+    def __abs__(self) -> Any:
+        return number(abs(_plain(self)), element_of(self) or "")
+
+
+def _binary_method(op: str, reflected: bool) -> Callable[..., Any]:
+    def method(self: Any, other: Any, *modulus: Any) -> Any:
+        return binary(op, other, self) if reflected else binary(op, self, other)
+
+    return method
+
+
+def _comparison_method(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Any]:
+    def method(self: Any, other: Any) -> Any:
+        a, b = element_of(self), element_of(other)
+        if a is None or b is None:
+            return NotImplemented
+        if a in types.FLOATS or b in types.FLOATS:
+            common = types.comparison_type(a, b)
+            return Truth(compare(_plain(number(self, common)), _plain(number(other, common))))
+        return Truth(compare(_plain(self), _plain(other)))
+
+    return method
+
+
+_METHODS = {
+    "add": "add", "sub": "sub", "mul": "mul", "div": "truediv", "floordiv": "floordiv", "floormod": "mod",
+    "pow": "pow", "shl": "lshift", "shr": "rshift", "and": "and", "or": "or", "xor": "xor",
+}  # fmt: skip
+"""Python's name of each operator's method."""
+for _op, _name in _METHODS.items():
+    setattr(Operators, f"__{_name}__", _binary_method(_op, reflected=False))
+    setattr(Operators, f"__r{_name}__", _binary_method(_op, reflected=True))
+for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+    setattr(Operators, f"__{_name}__", _comparison_method(getattr(operator, _name)))
+
+
+_OPERATORS = {name: f for name, f in vars(Operators).items() if callable(f) or name == "__array_ufunc__"}
+
+
+def _kind(element: str) -> Any:
+    """Make the class of an element type; numpy wants its own scalar first among the bases."""
+    base: Any = FLOAT_BASES.get(element, int)
+    own = {"element": element, "__hash__": base.__hash__, **_OPERATORS}
+    if element == "pred":
+        own["__repr__"] = lambda self: repr(bool(self))
+    return type(types.TYPE_NAMES[element], (base, Number), own)
+
+
+KINDS = {element: _kind(element) for element in BYTES}
+"""The class of each element type: an int, or numpy's float, with the operators of kernels."""
+Truth = KINDS["pred"]
+
+
+def element_of(value: Any) -> str | None:
+    """Return the element type of a number, None of anything else."""
+    kind: Any = type(value)
+    return _element_of(kind)
+
+
+@functools.cache
+def _element_of(kind: type) -> str | None:
+    if issubclass(kind, Number):
+        return kind.element
+    if issubclass(kind, np.generic):
+        return types.element_type(np.dtype(kind))
+    return next(
+        (e for base, e in ((bool, "pred"), (int, "s64"), (float, "f64")) if issubclass(kind, base)), None
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Return a number as Python's int, or as numpy's own float."""
+    base = FLOAT_BASES.get(element_of(value) or "")
+    return base(value) if base is not None else int(value)
+
+
+def number(value: Any, element: str) -> Any:
+    """Convert to an element type as the machine does: integers wrap, floats round, truncate and saturate."""
+    kind, source = KINDS[element], element_of(value)
+    if type(value) is kind:
+        return value
+    if element in types.FLOATS:
+        whole = source not in (None, "pred", *types.FLOATS)
+        return kind(DTYPES[source].type(value).astype(DTYPES[element]) if whole else value)  # type: ignore[index]
+    return kind(types.cast_value(float(value) if source in types.FLOATS else value, element))
+
+
+@functools.cache
+def element_in(dtype: np.dtype[Any]) -> str:
+    """Return the element type of an array's dtype, in any byte order."""
+    return types.NUMPY_NAMES[dtype.name]
+
+
+def sized(value: int, dtype: np.dtype[Any]) -> Any:
+    """Return a number in the type that numpy names, integers wrapped at the width."""
+    return number(value, element_in(dtype))
+
+
+def literal(value: Any) -> Any:
+    """Return a constant as kernels compute with it: numbers typed, tuples item by item, the rest as it is."""
+    if isinstance(value, tuple) and type(value) is tuple:
+        return tuple(map(literal, value))
+    if type(value) is int:
+        fits = -(1 << 63) <= value < 1 << 64
+        return KINDS["s64" if value < 1 << 63 else "u64"](value) if fits else value
+    if type(value) is float:
+        return KINDS["f64"](value)
+    element = element_of(value) if isinstance(value, np.generic) else None
+    return value if element is None else number(value.item(), element)
+
+
+def _repeated(x: Any, n: int) -> Any:
+    """Raise to a constant power by squaring, as the front end does."""
+    result, square, left = None, x, abs(n)
+    while left:
+        if left & 1:
+            result = square if result is None else result * square
+        left >>= 1
+        square = square * square if left else square
+    one = number(1, x.element)
+    return one if result is None else one / result if n < 0 else result
+
+
+def _power(a: Any, b: Any, element: str) -> Any:
+    """Return a ** b: multiplications for a small whole exponent, else the library's pow."""
+    is_float = element in types.FLOATS
+    if element_of(b) not in types.FLOATS and abs(b) <= LARGEST_EXPONENT and (b >= 0 or is_float):
+        return _repeated(number(a, element), int(b))
+    if not is_float:
+        return NotImplemented
+    both = [np.atleast_1d(np.asarray(_plain(number(v, element)))) for v in (a, b)]
+    return number(floats.library("pow", *both)[0], element)
+
+
+def _floor_fix(x: Any, y: Any) -> tuple[Any, bool]:
+    """Return the truncated remainder, and whether rounding down moves it by one divisor."""
+    rem = np.fmod(x, y)
+    return rem, bool(rem != 0 and (rem < 0) != (y < 0))
+
+
+def _float_floormod(x: Any, y: Any) -> Any:
+    rem, fix = _floor_fix(x, y)
+    return rem + y if fix else rem
+
+
+def _float_floordiv(x: Any, y: Any) -> Any:
+    """Divide as Python does, with NaN for a divisor of zero."""
+    rem, fix = _floor_fix(x, y)
+    quotient = (x - rem) / y
+    quotient = quotient - type(x)(1) if fix else quotient
+    down = np.floor(quotient)
+    return down + type(x)(1) if quotient - down > 0.5 else down
+
+
+def _shift_amount(n: int) -> int:
+    """Return a shift amount; a negative one counts as large."""
+    return min(n & 0xFFFFFFFFFFFFFFFF, 64)
+
+
+_SHARED: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+}
+_INTEGER = {
+    **_SHARED,
+    "floordiv": lambda x, y: x // y if y else 0,
+    "floormod": lambda x, y: x % y if y else 0,
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+    "shl": lambda x, n: x << _shift_amount(n),
+    "shr": lambda x, n: x >> _shift_amount(n),
+}
+_FLOAT = {**_SHARED, "div": operator.truediv, "floordiv": _float_floordiv, "floormod": _float_floormod}
+
+
+@functools.cache
+def _plan(op: str, a: type, b: type) -> tuple[str, Callable[[Any, Any], Any] | None] | None:
+    """Return the type in which two classes of numbers are computed and how; None where they cannot be."""
+    x, y = _element_of(a), _element_of(b)
+    if x is None or y is None or (op in BITWISE and {x, y} & set(types.FLOATS)):
+        return None
+    element = types.binary_type(op, x, y)
+    return element, (_FLOAT if element in types.FLOATS else _INTEGER).get(op)
+
+
+def binary(op: str, a: Any, b: Any) -> Any:
+    """Return `a op b` (op as in dsl.types.binary_type), NotImplemented for what is not two numbers."""
+    kinds: Any = type(a), type(b)
+    plan = _plan(op, *kinds)
+    if plan is None:
+        return NotImplemented
+    element, compute = plan
+    if compute is None:
+        return _power(a, b, element)
+    return number(compute(_plain(number(a, element)), _plain(number(b, element))), element)
+
+
+_UNARY: dict[str, Callable[[Any], Any]] = {"neg": operator.neg, "pos": operator.pos, "not": operator.invert}
+
+
+def unary(op: str, a: Any) -> Any:
+    """Return -a ("neg"), +a ("pos") or ~a ("not"): computed in its own width, then widened."""
+    if op == "not" and a.element in types.FLOATS:
+        raise TypeError(f"~ of a {types.TYPE_NAMES[a.element]}")
+    if op == "not" and a.element == "pred":
+        return Truth(not a)
+    result = types.unary_type(a.element)
+    own = result if a.element == "pred" else a.element
+    return number(number(_UNARY[op](_plain(number(a, own))), own), result)
+
+
+def extremum(a: Any, b: Any, wins: Callable[[Any, Any], bool]) -> Any:
+    """Return a where wins(a, b), else b, in their common type; NaN loses."""
+    element = types.unify(element_of(a) or "", element_of(b) or "")
+    x, y = number(a, element), number(b, element)
+    return x if y != y else y if x != x else x if wins(x, y) else y
