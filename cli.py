@@ -262,7 +262,7 @@ def simulate(
 
     `simulate KERNEL --help` lists the options of that kernel too.
     """
-    from dsl.launch import Device
+    from dsl.device import Device
     from gpusim.arch import get_arch
     from gpusim.formats import check_request, formatted
     from gpusim.launch import Registers

@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT))
 import numpy as np  # noqa: E402
 
 from bench.numpy_flash import numpy_flash  # noqa: E402
-from dsl.launch import Device  # noqa: E402
+from dsl.device import Device  # noqa: E402
 from gpusim.arch import get_arch  # noqa: E402
 from gpusim.launch import Launch  # noqa: E402
 from kernels_sim import find  # noqa: E402
@@ -114,7 +114,8 @@ _COMPILE = """
 import sys, time
 sys.path.insert(0, {root!r})
 import numpy as np
-from dsl.launch import Device, launch
+from dsl.device import Device
+from dsl.launch import launch
 from gpusim.arch import get_arch
 from kernels_sim import find
 from kernels_sim.problem import Data

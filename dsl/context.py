@@ -99,7 +99,7 @@ class Context:
 
     def get_memory_info(self) -> MemoryInfo:
         """Return the free and all bytes of the simulated address space (not of the card's HBM)."""
-        from dsl.launch import session_device
+        from dsl.device import session_device
 
         memory = session_device().memory
         return MemoryInfo(memory.capacity_bytes - memory.mark(), memory.capacity_bytes)

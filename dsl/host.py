@@ -28,7 +28,7 @@ def device_array(
     stream: Any = 0,
 ) -> Any:
     """Return an array on the device, not filled; C order only."""
-    from dsl.launch import DeviceArray, session_device
+    from dsl.device import DeviceArray, session_device
 
     if order != "C" or strides is not None:
         raise UnsupportedFeature("cuda.device_array makes C-contiguous arrays; pass order='C' and no strides")

@@ -38,7 +38,7 @@ _FOLDED: dict[str, Callable[..., int]] = {
 def line_accesses(tally: Tally, params: Mapping[str, int | float]) -> tuple[LineAccess, ...]:
     """Return what the accesses of each line to each array did, in the order of the kernel's instructions.
 
-    params: the launch's parameters by name, as dsl.launch.Placed holds them. Instructions that agree in line,
+    params: the launch's parameters by name, as dsl.device.Placed holds them. Instructions that agree in line,
     kind, array, element and step (an unrolled loop's) are one access.
     """
     compiled = tally.compiled

@@ -10,8 +10,7 @@ time). "auto" is the compiled one.
 
 from __future__ import annotations
 
-import ctypes
-import os
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,21 +19,19 @@ from typing import Any
 import numpy as np
 
 from dsl import ir, messages
+from dsl.device import Device, DeviceArray, Placed, place_arguments, private_copies, session_device
 from dsl.frontend import compile_function
 from dsl.signature import cast_scalars
 from dsl.types import ArgType, arg_type
 from gpusim import session
-from gpusim.arch import Arch
 from gpusim.counters import Counters, Hierarchy
 from gpusim.errors import BadOption, LaunchRefused, UnsupportedFeature
 from gpusim.launch import Launch, LineAccess, Registers
-from gpusim.memory import GlobalMemory, VirtualArray, owner_of
+from gpusim.memory import VirtualArray
 from gpusim.occupancy import check_launch, occupancy, opt_in_note
 from gpusim.scheduler import waves
 
 ENGINES = ("auto", "compiled", "ir", "oracle")
-QUANTUM_RECORDS = 32
-"""Records a block replays before its neighbours take a turn (modelled): about a tile row of 32 requests."""
 LOCAL_BYTES_LIMIT = 512 * 1024
 """Local memory a thread can have: 512 KB, of every compute capability so far (CUDA programming guide)."""
 Progress = Callable[[int, int], None]
@@ -52,84 +49,6 @@ class _Counted:
     notes: tuple[str, ...] = ()
     lines: dict[tuple[str, int], Counters] = field(default_factory=dict)
     accesses: tuple[LineAccess, ...] = ()
-
-
-class Device:
-    """Hold a simulated GPU between launches: its memory and its caches.
-
-    arch: the GPU. l2: "cold" empties the caches before each launch, as ncu does; "warm" keeps L2 as the
-    previous launch left it. quantum_records: how many trace records a block replays in one turn (modelled).
-    threads: host threads of the compiled engine, None for one a core; counts do not depend on it.
-    """
-
-    def __init__(
-        self,
-        arch: Arch,
-        l2: str = "cold",
-        quantum_records: int = QUANTUM_RECORDS,
-        threads: int | None = None,
-    ) -> None:
-        if l2 not in ("cold", "warm"):
-            raise BadOption(f"l2 is {l2!r}; it must be 'cold' or 'warm'")
-        self.arch, self.l2, self.quantum_records = arch, l2, quantum_records
-        self.threads = threads or host_cores()
-        self.memory = GlobalMemory()
-
-    @cached_property
-    def hierarchy(self) -> Any:
-        """Return the caches (imported and made at the first launch that replays)."""
-        from gpusim.hierarchy import MemorySystem
-
-        return MemorySystem(self.arch, self.l2)
-
-
-def host_cores() -> int:
-    """Return the cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-class DeviceArray:
-    """Be an array in the device's memory: what `cuda.to_device` and `cuda.device_array` return.
-
-    Indexing and numpy functions see the device's data directly; `copy_to_host` gives a numpy array of its
-    own.
-    """
-
-    def __init__(self, device: Device, shape: tuple[int, ...], dtype: Any) -> None:
-        self.dtype = np.dtype(dtype)
-        self.shape = tuple(int(n) for n in shape)
-        self.nbytes = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
-        self.memory = device.memory
-        self.address = device.memory.alloc(self.nbytes)
-        self._view = device.memory.view(self.address, self.shape, self.dtype)
-        self.strides, self.ndim, self.size = self._view.strides, self._view.ndim, self._view.size
-
-    def copy_to_host(self, ary: np.ndarray | None = None, stream: Any = 0) -> np.ndarray:
-        """Return a copy as a numpy array, or fill `ary` and return it."""
-        if ary is None:
-            return self._view.copy()
-        ary[...] = self._view
-        return ary
-
-    def copy_to_device(self, ary: Any, stream: Any = 0) -> None:
-        """Fill the array from a host array or another device array."""
-        self._view[...] = ary._view if isinstance(ary, DeviceArray) else ary
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        """Let numpy read the array."""
-        return self._view.astype(dtype) if dtype is not None else self._view.copy()
-
-    def __len__(self) -> int:
-        """Return the extent of the first dimension."""
-        return len(self._view)
-
-    def __getitem__(self, index: Any) -> Any:
-        """Read elements from the host."""
-        return self._view[index]
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        """Write elements from the host."""
-        self._view[index] = value
 
 
 class Dispatcher:
@@ -171,7 +90,10 @@ class Dispatcher:
             raise LaunchRefused(f"write {name}[grid, block] or {name}[grid, block, stream, shared_bytes]")
         grid, block, _, shared_bytes = (*configuration, 0, 0)[:4]
 
-        def run(*args: Any) -> None:
+        def run(*args: Any, **named: Any) -> None:
+            if named:
+                raise LaunchRefused(f"kernel {self.__name__} takes its arguments in order, not "
+                                    f"{', '.join(named)}=")
             _launch_in_session(self, grid, block, args, shared_bytes)
 
         return run
@@ -205,107 +127,16 @@ def _launch_in_session(
         now.record(result)
 
 
-def session_device() -> Device:
-    """Return the device of the current session, made at its first use."""
-    now = session.current()
-    if now.device is None:
-        now.device = Device(now.arch, now.l2)
-    return now.device
-
-
-# ------------------------------------------------------------------------------------------ arguments
-
-
-@dataclass
-class Placed:
-    """Hold a launch's arguments on the device: parameters by name, and the host arrays to copy back."""
-
-    params: dict[str, int | float]
-    copies: list[tuple[np.ndarray, np.ndarray]]
-    nonnegative: frozenset[str]
-
-
-def place_arguments(
-    fn: ir.Function, args: tuple[Any, ...], memory: GlobalMemory, with_data: bool = True
-) -> Placed:
-    """Place arguments on the device in order, and copy their data.
-
-    One host array passed twice (or two views of it) has one place.
-    """
-    params: dict[str, int | float] = {}
-    copies: list[tuple[np.ndarray, np.ndarray]] = []
-    nonnegative = []
-    owners: dict[int, tuple[int, int]] = {}
-    for param, value in zip(fn.params, args, strict=True):
-        if param.ndim is None:
-            params[param.name] = value.item() if isinstance(value, np.generic) else value
-            if param.type[0] in "su" and params[param.name] >= 0:
-                nonnegative.append(param.name)
-            continue
-        address, strides = _place_array(value, memory, owners)
-        if with_data and isinstance(value, np.ndarray):
-            view = memory.view(address, value.shape, value.dtype, strides)
-            view[...] = value
-            if value.flags.writeable:
-                copies.append((value, view))
-        params[f"{param.name}.base"] = address
-        params.update({f"{param.name}.shape.{k}": int(n) for k, n in enumerate(value.shape)})
-        params.update({f"{param.name}.stride.{k}": int(s) for k, s in enumerate(strides)})
-    return Placed(params, copies, frozenset(nonnegative))
-
-
-def _place_array(
-    value: Any, memory: GlobalMemory, owners: dict[int, tuple[int, int]]
-) -> tuple[int, tuple[int, ...]]:
-    """Return the address and byte strides of an array on the device.
-
-    `owners` maps what is placed to (address, host address).
-    """
-    if isinstance(value, DeviceArray):
-        if value.memory is not memory:
-            raise LaunchRefused(
-                "a device array belongs to another simulated GPU; "
-                "make it in the session that launches the kernel"
-            )
-        return value.address, value.strides
-    if isinstance(value, VirtualArray):
-        if id(value) not in owners:
-            owners[id(value)] = (memory.alloc(value.nbytes), 0)
-        return owners[id(value)][0], value.strides
-    owner = owner_of(value)
-    low, high = np.lib.array_utils.byte_bounds(owner)
-    if id(owner) not in owners:
-        owners[id(owner)] = (memory.alloc(high - low), low)
-    base, start = owners[id(owner)]
-    return base + int(value.__array_interface__["data"][0]) - start, value.strides
-
-
-def private_copies(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return arguments whose arrays are copies.
-
-    Views of one array are views of one copy, at the same places in it.
-    """
-    roots: dict[int, tuple[np.ndarray, int]] = {}
-    copies = []
-    for value in args:
-        array = value._view if isinstance(value, DeviceArray) else value
-        if not isinstance(array, np.ndarray):
-            copies.append(array)
-            continue
-        owner = array if isinstance(value, DeviceArray) else owner_of(array)
-        low, high = np.lib.array_utils.byte_bounds(owner)
-        if id(owner) not in roots:
-            roots[id(owner)] = np.frombuffer(bytearray(ctypes.string_at(low, high - low)), np.uint8), low
-        root, start = roots[id(owner)]
-        offset = int(array.__array_interface__["data"][0]) - start
-        copies.append(np.ndarray(array.shape, array.dtype, root, offset, array.strides))
-    return tuple(copies)
+# ------------------------------------------------------------------------------------------ checks
 
 
 def _check_arguments(kernel: Dispatcher, args: tuple[Any, ...], counts_only: bool) -> None:
     code = kernel.py_func.__code__
     names = code.co_varnames[: code.co_argcount]
     who = f"kernel {kernel.__name__}"
+    if code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
+        raise UnsupportedFeature(f"{who}: *args and **kwargs are not in the kernel language; name the "
+                                 "arguments")
     if len(args) != len(names):
         wanted = f"{len(names)} arguments ({', '.join(names)})"
         raise LaunchRefused(f"{who} takes {wanted}, {len(args)} were given")
@@ -479,7 +310,9 @@ class _Run:
         threads = self.block[0] * self.block[1] * self.block[2]
         arch, static, dynamic = self.device.arch, self.fn.static_shared_bytes, self.shared_bytes
         registers, buffers = self.taken.per_thread, _buffers(self.fn)
-        check_launch(arch, self.grid, self.block, static, dynamic, registers, buffers, self.fn.name)
+        check_launch(
+            arch, self.grid, self.block, static, dynamic, registers, buffers, self.fn.name, self.taken.source
+        )
         return occupancy(arch, threads, registers, static, dynamic)
 
     def by_engine(self, engine: str, progress: Progress | None) -> Launch:
@@ -571,7 +404,7 @@ class _Run:
     def _replayed(self, wave: _Wave, progress: Progress | None) -> Hierarchy:
         """Run the grid wave by wave and replay each wave's trace; return the hierarchy's counters."""
         caches = self.device.hierarchy
-        caches.begin(self.occupancy.l1_bytes)
+        caches.begin(self.occupancy.l1_bytes, self.kernel)
         advance = _advance(progress, messages.linear_count(self.grid))
         for first, count, sm in self._waves():
             records, offsets = wave(first, count, advance)
@@ -598,5 +431,3 @@ def _with_hierarchy(counters: Counters, hierarchy: Hierarchy) -> Counters:
     counters.hierarchy = hierarchy
     return counters
 
-
-__all__ = ["Device", "DeviceArray", "Dispatcher", "launch", "session_device"]

@@ -57,7 +57,7 @@ class Session:
     gave.
 
     arch, l2, engine, counts_only, max_steps, strict_index, registers: as in dsl.launch.launch (registers
-    None: recorded or estimated). device: dsl.launch.Device, made by the first launch and kept, so that warm
+    None: recorded or estimated). device: dsl.device.Device, made by the first launch and kept, so that warm
     caches stay. keep: whether reports are kept. on_report: called with each kept Launch. remarks: sentences
     for the reader about the run as a whole, each once.
     """

@@ -37,7 +37,7 @@ def run_problem(
     progress: Callable[..., None] | None = None,
     options: Any = None,
 ) -> list[Launch]:
-    """Run the steps of a problem on a dsl.launch.Device and return their launches, with closed forms, options
+    """Run the steps of a problem on a dsl.device.Device and return their launches, with closed forms, options
     and checks.
 
     registers: of every launch, if given; else each step's recorded ones, else the engine estimates. A device
@@ -110,7 +110,7 @@ def _resident(steps: tuple[Step, ...], device: Any) -> Iterator[tuple[Step, ...]
 
     A launch places a host array anew each time. The host arrays are up to date again at the end.
     """
-    from dsl.launch import DeviceArray
+    from dsl.device import DeviceArray
 
     mark, placed = device.memory.mark(), {}
     for array in (a for step in steps for a in step.args if _has_place(a)):

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from dsl import oracle, request_rules
-from dsl.launch import Device, launch
+from dsl.device import Device
+from dsl.launch import launch
 from dsl.messages import dim3
 from gpusim.arch import H200
 from gpusim.trace import LINE_SHIFT, Kind, unpack

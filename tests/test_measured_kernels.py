@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from dsl.launch import Device
+from dsl.device import Device
 from gpusim.arch import H200
 from gpusim.launch import Launch
 from gpusim.occupancy import occupancy

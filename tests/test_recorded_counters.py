@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from dsl import ir
-from dsl.launch import Device
+from dsl.device import Device
 from dsl.machine import machine_counts
 from gpusim.arch import H200
 from gpusim.launch import Launch

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from dsl import cuda
+from dsl.device import Device, place_arguments
 from dsl.engine import Compiled, EngineRun, Key
-from dsl.launch import Device, launch, place_arguments
+from dsl.launch import launch
 from dsl.types import arg_type
 from gpusim.arch import get_arch
 from gpusim.counters import Counters

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from dsl import cuda
-from dsl.launch import Device, launch
+from dsl.device import Device
+from dsl.launch import launch
 from dsl.signature import argument_types, cast_scalars
 from gpusim.arch import get_arch
 from gpusim.errors import LaunchRefused, UnsupportedFeature
