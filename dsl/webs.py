@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 
 State = dict[str, frozenset[int]] | None
 """Which definitions of each name may reach this point; None where the point cannot be reached."""
+UNASSIGNED = -1
+"""Among the definitions of a name: a path to this point assigns none."""
 
 
 @dataclass
@@ -49,9 +51,8 @@ def _merge(*states: State) -> State:
     reached = [s for s in states if s is not None]
     if not reached:
         return None
-    return {
-        name: frozenset().union(*(s.get(name, frozenset()) for s in reached)) for s0 in reached for name in s0
-    }
+    none = frozenset((UNASSIGNED,))
+    return {name: frozenset().union(*(s.get(name, none) for s in reached)) for s0 in reached for name in s0}
 
 
 class _Walk:
@@ -64,6 +65,7 @@ class _Walk:
         self.uses: dict[int, int] = {}
         self.first: dict[str, int] = {}
         self.unassigned: dict[int, str] = {}
+        self.partly: set[int] = set()
         self.depth = 0
         self.breaks: list[list[State]] = []
         self.continues: list[list[State]] = []
@@ -86,6 +88,9 @@ class _Walk:
     def use(self, node: ast.Name, state: State) -> None:
         """Note a use, and join the webs of all definitions that reach it."""
         reaching = sorted((state or {}).get(node.id, ()))
+        if reaching and reaching[0] == UNASSIGNED:
+            self.partly.add(id(node))
+            del reaching[0]
         for d in reaching:
             self.parent[self.find(d)] = self.find(reaching[0])
         if reaching:
@@ -157,6 +162,8 @@ class _Walk:
         head, broken = self.iteration(s, state, state)
         while (again := self.iteration(s, state, head)) != (head, broken):
             head, broken = again
+        if isinstance(s, ast.While) and isinstance(s.test, ast.Constant) and s.test.value:
+            return _merge(*broken)  # `while True` ends by break alone
         return _merge(self.body(s.orelse, head), *broken)
 
     def iteration(self, s: ast.For | ast.While, before: State, head: State) -> tuple[State, list[State]]:
@@ -178,7 +185,7 @@ class _Walk:
         definitions: dict[int, int] = {}
         for d in self.number.values():
             definitions[self.find(d)] = definitions.get(self.find(d), 0) + 1
-        for d in undefined.values():
+        for d in [*undefined.values(), *(self.uses[node] for node in self.partly)]:
             definitions[self.find(d)] += 1  # whatever it holds there, not the one value assigned to it
         read = {node: self.find(d) for node, d in {**self.uses, **undefined}.items()}
         written = {node: self.find(d) for node, d in self.number.items()}
