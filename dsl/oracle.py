@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from dsl import request_rules
-from dsl.messages import Dim3, dim3, endless_loop, kernel_fault, linear_count, unlinear
+from dsl.messages import Dim3, dim3, kernel_fault, linear_count, unlinear
 from dsl.oracle_arrays import Access, Recorder, Tracked
 from dsl.oracle_cuda import Cuda, SharedMemory
 from dsl.oracle_rebuild import Rebuilder, argument
@@ -207,18 +207,16 @@ def _run_block(launch: _Launch, block: int) -> None:
     launch.result.accesses.extend(s.thread.accesses for s in strands)
 
 
-def _tracer(recorder: Recorder, rebuilder: Rebuilder, max_steps: int) -> Any:
+def _tracer(recorder: Recorder, rebuilder: Rebuilder) -> Any:
     """Return a trace function that counts the iterations of while loops of the present thread."""
 
     def trace(frame: FrameType, event: str, arg: Any) -> Any:
         if frame.f_code not in rebuilder.codes:
             return None
-        lines = while_lines(frame.f_code.co_filename) if event == "line" else frozenset()
-        thread = recorder.thread
-        thread.steps += lines is None or frame.f_lineno in lines
-        if thread.steps > max_steps:
-            who, file = f"thread {thread.tid}", frame.f_code.co_filename
-            raise endless_loop(recorder.kernel, thread.ctaid, who, max_steps, file, frame.f_lineno)
+        file, line = frame.f_code.co_filename, frame.f_lineno
+        lines = while_lines(file) if event == "line" else frozenset()
+        if lines is None or line in lines:
+            recorder.step(file, line)
         return trace
 
     return trace
@@ -296,7 +294,8 @@ def run(
     rebuilder = Rebuilder(cuda, recorder)
     kernel = rebuilder.function(original)
     recorder.code = kernel.__code__
-    tracer = None if max_steps is None else _tracer(recorder, rebuilder, max_steps)
+    recorder.max_steps = max_steps
+    tracer = None if max_steps is None else _tracer(recorder, rebuilder)
     values = _arguments(original, args, recorder)
     result = OracleRun([], [], Counters.zero())
     launch = _Launch(

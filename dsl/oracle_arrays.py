@@ -58,6 +58,7 @@ class Recorder:
 
     def __init__(self, kernel: str, code: CodeType, strict_index: bool) -> None:
         self.kernel, self.code, self.strict_index = kernel, code, strict_index
+        self.max_steps: int | None = None
         self.strand: Strand
         self.groups: dict[GroupKey, dict[int, Access]] = defaultdict(dict)
         self.wrapped_indices = 0
@@ -113,6 +114,14 @@ class Recorder:
         access = Access(array.space, array.name, address, size, op, site.file, site.line)
         thread.accesses.append(access)
         self.groups[GroupKey(thread.warp, path, occurrence)][thread.linear % LANES] = access
+
+    def step(self, file: str, line: int) -> None:
+        """Count an iteration of a loop with no bound known; raise EndlessLoop after max_steps."""
+        thread, limit = self.thread, self.max_steps
+        thread.steps += 1
+        if limit is not None and thread.steps > limit:
+            who = f"thread {thread.tid}"
+            raise messages.endless_loop(self.kernel, thread.ctaid, who, limit, file, line)
 
     def wrap(self, array: Tracked, dim: int, index: int, frame: FrameType) -> int:
         """Return a negative index wrapped once and count it; raise OutOfBounds where it is outside."""

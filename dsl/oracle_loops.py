@@ -45,32 +45,25 @@ def _of(values: Sequence[Any]) -> Item:
     return item
 
 
-class _Endless(Sequence[int]):
-    """Be the numbers of a range with step 0: its start, again and again."""
+def _endless(recorder: Recorder, start: Any) -> Loop:
+    """Return the loop of a range with step 0: its start, again and again, up to max_steps."""
 
-    def __init__(self, start: int) -> None:
-        self.start = start
+    def item(k: int, frame: FrameType) -> Any:
+        recorder.step(frame.f_code.co_filename, frame.f_lineno)
+        return start
 
-    def __len__(self) -> int:
-        return sys.maxsize
-
-    def __getitem__(self, k: Any) -> Any:
-        return self.start
-
-
-def _numbers(*limits: int) -> Sequence[int]:
-    """Return what range() counts; for a step of 0 that is without end if the start is above the stop."""
-    if len(limits) < 3 or limits[2]:
-        return range(*limits)
-    return _Endless(limits[0]) if limits[0] > limits[1] else ()
+    return Loop(recorder, sys.maxsize, item)
 
 
 def loops(recorder: Recorder) -> dict[str, Callable[..., Loop]]:
     """Return the stand-ins; each tells the recorder which iteration a thread is in."""
 
     def range_(*limits: Any) -> Loop:
-        numbers = _numbers(*(int(n) for n in limits))
         element = types.range_type([element_of(n) or "s64" for n in limits])
+        plain = [int(number(n, element)) for n in limits]
+        if len(plain) == 3 and not plain[2]:  # counted downwards: no iteration, or no end
+            return _endless(recorder, number(limits[0], element)) if plain[0] > plain[1] else zip_()
+        numbers = range(*plain)
         return Loop(recorder, len(numbers), lambda k, frame: number(numbers[k], element))
 
     def zip_(*values: Any) -> Loop:

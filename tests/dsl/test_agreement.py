@@ -1,7 +1,8 @@
-"""One answer from the compiled engine, the interpreter and numba, at the edges of Python's numbers."""
+"""One answer from the compiled engine, both oracles and numba, at the edges of Python's numbers."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,9 +11,10 @@ import numpy as np
 import pytest
 
 import gpusim
-from dsl import cuda
+from dsl import cuda, oracle
+from gpusim.errors import EndlessLoop, KernelFault
 
-ENGINES = ("compiled", "ir")
+ENGINES = ("compiled", "ir", "oracle")
 
 
 def everywhere(kernel: Any, threads: int, *args: Any, engines: tuple[str, ...] = ENGINES) -> np.ndarray:
@@ -122,3 +124,138 @@ def literal_signs(out):
 
 def test_minus_of_constants_is_that_of_variables() -> None:
     assert everywhere(literal_signs, 1, np.zeros(5)).tolist() == [62, 255, -128, 0, -1]
+
+
+@cuda.jit
+def edges(x, y, f, out):
+    i = cuda.grid(1)
+    out[i, 0] = x[i] // y[i]
+    out[i, 1] = x[i] % y[i]
+    out[i, 2] = x[i] / y[i]
+    out[i, 3] = f[i] ** 0.5
+    out[i, 4] = f[i] // 0.0
+    out[i, 5] = f[i] % y[i]
+    out[i, 6] = f[i] ** -1
+    out[i, 7] = 1.0 / x[i]
+    out[i, 8] = 5 // x[i] + 5 % x[i]
+    out[i, 9] = abs(x[i])
+    out[i, 10] = (1 << x[i]) + (np.int32(-5) >> x[i])
+
+
+def test_division_by_zero_powers_of_negative_numbers_and_wide_shifts_have_the_machines_answers() -> None:
+    x = np.array([7, -7, 0, -(1 << 31)], np.int32)
+    y = np.array([0, 2, 0, -1], np.int32)
+    f = np.array([-1, 4, 0, -0.5])
+    with np.errstate(all="ignore"):
+        got = everywhere(edges, 4, x, y, f, np.zeros((4, 11)))
+    nan, inf = np.nan, np.inf
+    rows = [
+        [0, 0, inf, nan, nan, nan, -1, 1 / 7, 5, 7, 127],
+        [-4, 1, -3.5, 2, nan, 0, 0.25, -1 / 7, -3, 7, -1],
+        [0, 0, nan, 0, nan, nan, inf, inf, 0, 0, -4],
+        [1 << 31, 0, 1 << 31, nan, nan, -0.5, -2, -(2.0**-31), -1 - (1 << 31) + 5, -(1 << 31), -1],
+    ]
+    np.testing.assert_array_equal(got, rows)
+
+
+@cuda.jit
+def wrapping(x, out):
+    i = cuda.grid(1)
+    out[i, 0] = x[i] - np.uint32(10)
+    out[i, 1] = np.int8(x[i]) + np.uint8(x[i])
+    out[i, 2] = (x[i] + 6364136223846793005) * 6364136223846793005
+    out[i, 3] = np.uint16(x[i] * 7) * np.int16(x[i] * 9)
+    out[i, 4] = float(x[i] - 10)
+    out[i, 5] = ~(x[i] > 100)
+    out[i, 6] = float(x[i]) + np.float32(0.1)
+
+
+def test_integers_wrap_at_the_width_of_their_type_when_they_are_computed() -> None:
+    got = everywhere(wrapping, 2, np.array([150, 5], np.uint32), np.zeros((2, 7)))
+    assert got[0].tolist()[:2] == [140, 44] and got[0, 3] == 1050 * 1350 and got[0, 4:6].tolist() == [140, 0]
+    assert got[1].tolist()[:2] == [2.0**64, 10] and got[1, 5] == 1
+    product = (5 + 6364136223846793005) * 6364136223846793005
+    assert got[1, 2] == float((product + (1 << 63)) % (1 << 64) - (1 << 63))
+    assert got[1, 6] == 5 + float(np.float32(0.1))
+
+
+@cuda.jit
+def steps(step, out):
+    i = cuda.grid(1)
+    for k in range(i, 10, step):
+        out[i] += k
+
+
+def test_a_range_whose_step_is_zero_at_run_time_has_no_iteration_upwards() -> None:
+    assert everywhere(steps, 2, 0, np.zeros(2)).tolist() == [0, 0]
+    assert everywhere(steps, 2, 4, np.zeros(2)).tolist() == [0 + 4 + 8, 1 + 5 + 9]
+
+
+@cuda.jit
+def backwards(step, out):
+    for k in range(10, 0, step):
+        out[0] += k
+
+
+def test_a_range_whose_step_is_zero_at_run_time_never_ends_downwards() -> None:
+    for engine in ENGINES:
+        with gpusim.profile(engine=engine, max_steps=50), pytest.raises(EndlessLoop, match="no end after 50"):
+            backwards[1, 1](0, np.zeros(1))
+
+
+def helper(n):
+    return n // 0
+
+
+@cuda.jit
+def typed_globals(out):
+    i = cuda.grid(1)
+    out[i, 0] = WIDTH // i
+    out[i, 1] = HALF / i
+    out[i, 2] = helper(WIDTH)
+    out[i, 3] = BYTE + np.uint8(255)
+    out[i, 4] = -BYTE
+    out[i, 5] = math.pi / i
+    out[i, 6] = -math.floor(HALF + i)
+
+
+WIDTH, HALF, BYTE = 7, 0.5, np.uint8(200)
+
+
+def test_constants_from_outside_and_modules_compute_as_a_kernels_numbers() -> None:
+    got = everywhere(typed_globals, 2, np.zeros((2, 7)))
+    assert got[0].tolist() == [0, np.inf, 0, 455, 56, np.inf, 0] and got[1].tolist()[:2] == [7, 0.5]
+
+
+@cuda.jit
+def sometimes_assigned(x, out):
+    i = cuda.grid(1)
+    if x[i] > 0:
+        y = 5.0
+    cuda.syncthreads()
+    out[i] = y
+
+
+def test_a_variable_that_a_thread_has_not_assigned_is_named_by_the_oracle() -> None:
+    line = sometimes_assigned.py_func.__code__.co_firstlineno + 6
+    where = rf"kernel sometimes_assigned, block \(0, 0, 0\), thread \(2, 0, 0\), .*agreement.py:{line}: "
+    with gpusim.profile(engine="oracle"), pytest.raises(KernelFault, match=where + "variable 'y' is read before"):
+        sometimes_assigned[1, 4](np.array([1, 1, -1, 1.0]), np.zeros(4))
+    out = np.zeros(2)
+    with gpusim.profile(engine="oracle"):
+        sometimes_assigned[1, 2](np.ones(2), out)
+    assert out.tolist() == [5, 5]
+
+
+def test_a_variable_that_a_lane_has_not_assigned_holds_the_poison_of_its_register() -> None:
+    got = everywhere(sometimes_assigned, 4, np.array([1, -1, 1, -1.0]), np.zeros(4), engines=("ir",))
+    np.testing.assert_array_equal(got, [5, np.nan, 5, np.nan])
+
+
+def test_what_python_refuses_in_a_line_is_a_users_mistake_with_its_place() -> None:
+    def kernel(x, out):
+        i = cuda.grid(1)
+        out[i] = x[i] & 1
+
+    with pytest.raises(KernelFault, match=r"thread \(0, 0, 0\), .*agreement.py:\d+: TypeError: unsupported"):
+        oracle.run(kernel, 1, 1, (np.ones(1), np.zeros(1)))
