@@ -203,7 +203,7 @@ class Builder:
 
     def finish(self) -> list[ir.Block]:
         """Return the blocks in layout order, without unreachable ones, straight runs merged."""
-        self.end(Ret(self.loc))
+        self.end(Ret(self.loc, at_end=True))
         reachable = self._reachable()
         read = {
             r

@@ -7,7 +7,8 @@ time, and lanes that are off: their values are never looked at. Which ncu metric
 sectors and wavefronts named in dsl/request_rules.py.
 
 Sites number the memory instructions (Ld, St, Atom of any space) in program order from 0. A barrier is
-passed when every live thread of the block waits at the same Bar. A front end must put a Ret where a thread
+passed when every live thread of the block waits at the same Bar; one that has got to the end of the kernel
+meanwhile has gone past it, one that has returned before has not. A front end must put a Ret where a thread
 returns: a lane that has yet to run a later block that only returns is live.
 """
 
@@ -290,17 +291,23 @@ def _run_region(run: _BlockRun, warp: Warp) -> tuple[int, Array] | None:
                 taken = warp.read(cond, "pred")
                 warp.send(if_true, mask & taken)
                 warp.send(if_false, mask & ~taken)
+            case ir.Ret(at_end=True):
+                warp.past_end += int(mask.sum())
     return None
 
 
-def _check_barrier(run: _BlockRun, waiting: list[tuple[Warp, int, Array]]) -> None:
-    """Raise BarrierDivergence unless every live lane of the block waits at the same barrier."""
+def _check_barrier(run: _BlockRun, waiting: list[tuple[Warp, int, Array]], past_end: int) -> None:
+    """Raise BarrierDivergence unless every live lane of the block waits at the same barrier.
+
+    past_end: lanes of the block that have got to the end of the kernel since the last barrier.
+    """
     split = [index for warp, index, _ in waiting if warp.elsewhere()]
     where = split[0] if split else waiting[0][1]
     arrived = sum(int(mask.sum()) for _, index, mask in waiting if index == where)
     missing = sum(int(mask.sum()) for _, index, mask in waiting if index != where) + sum(
         warp.elsewhere() for warp, _, _ in waiting
     )
+    missing += past_end
     if missing:
         loc = run.launch.fn.blocks[where].terminator.loc  # type: ignore[union-attr]
         raise messages.barrier_divergence(run.launch.fn.name, run.ctaid, arrived, missing, loc.file, loc.line)
@@ -317,9 +324,9 @@ def _gather(run: _BlockRun, waiting: list[tuple[Warp, int, Array]]) -> tuple[int
     return holding, arrived
 
 
-def _pass_barrier(run: _BlockRun, waiting: list[tuple[Warp, int, Array]]) -> None:
+def _pass_barrier(run: _BlockRun, waiting: list[tuple[Warp, int, Array]], past_end: int) -> None:
     """Let every waiting warp go on behind the barrier, and mark it in the trace."""
-    _check_barrier(run, waiting)
+    _check_barrier(run, waiting, past_end)
     run.gathered = _gather(run, waiting)
     run.barriers += 1
     run.launch.counters.barriers += len(waiting)
@@ -338,7 +345,7 @@ def _run_thread_block(launch: _Launch, linear: int) -> np.ndarray:
         stops = [(warp, _run_region(run, warp)) for warp in warps]
         waiting = [(warp, *stop) for warp, stop in stops if stop is not None]
         if waiting:
-            _pass_barrier(run, waiting)
+            _pass_barrier(run, waiting, sum(warp.past_end for warp in warps))
         warps = [warp for warp, _, _ in waiting]
     return np.array(run.trace, np.uint64)
 

@@ -339,9 +339,14 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Ret:
-    """End the thread."""
+    """End the thread.
+
+    `at_end`: this is the end of the kernel's body, not a return before it. A thread that gets there while
+    others of its block wait at a barrier has gone past that barrier, and is missing there.
+    """
 
     loc: Loc
+    at_end: bool = False
 
 
 Terminator = Jmp | Bra | Bar | Ret

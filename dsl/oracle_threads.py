@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 import functools
 import linecache
-import re
 import sys
 import threading
 from collections.abc import Callable, Hashable
@@ -150,9 +149,8 @@ class Strand:
 
 def _left_by_return(thread: Thread) -> bool:
     """Say whether an ended thread left by a return statement, not by the end of the kernel."""
-    assert thread.frame is not None
-    text = linecache.getline(thread.frame.f_code.co_filename, thread.frame.f_lineno)
-    return re.search(r"\breturn\b", text) is not None
+    frame = thread.frame
+    return frame is not None and frame.f_lineno in early_returns(frame.f_code.co_filename)
 
 
 def bypassed(thread: Thread, line: int, passed_line: int) -> bool:
@@ -184,16 +182,23 @@ def _where(waiting: list[Strand], past: list[Strand]) -> Strand:
     return waiting[0]
 
 
+def _is_past(thread: Thread, waiting_warps: set[int], line: int, passed_line: int) -> bool:
+    """Say whether an ended thread went past a barrier, in a warp of which lanes wait or in another one."""
+    if thread.warp in waiting_warps:
+        return bypassed(thread, line, passed_line)
+    return thread.frame is not None and not _left_by_return(thread)
+
+
 def check_barrier(kernel: str, waiting: list[Strand], ended: list[Strand], region_line: int) -> int:
     """Raise BarrierDivergence unless all live threads wait at one barrier; return the kernel's line of it.
 
-    ended: threads that have ended since the last barrier, which was at `region_line`. One that ended is
-    missing only if lanes of its warp wait and it did not return before them; a warp that has ended as a
-    whole is not waited for.
+    ended: threads that have ended since the last barrier, which was at `region_line`. One that got to the
+    end of the kernel is missing. One that returned is missing only if lanes of its warp wait and it did not
+    return before them.
     """
     warps = {s.thread.warp for s in waiting}
     first = min(line_of(s) for s in waiting)
-    past = [s for s in ended if s.thread.warp in warps and bypassed(s.thread, first, region_line)]
+    past = [s for s in ended if _is_past(s.thread, warps, first, region_line)]
     named = _where(waiting, past)
     arrived = sum(s.thread.barrier == named.thread.barrier for s in waiting)
     missing = len(waiting) - arrived + len(past)
@@ -201,6 +206,17 @@ def check_barrier(kernel: str, waiting: list[Strand], ended: list[Strand], regio
         site = named.thread.barrier
         raise barrier_divergence(kernel, named.thread.ctaid, arrived, missing, site.file, site.line)
     return first
+
+
+@functools.cache
+def early_returns(file: str) -> frozenset[int]:
+    """Return the lines of a file's return statements but those that end a function; none without a source."""
+    try:
+        nodes = list(ast.walk(ast.parse("".join(linecache.getlines(file)))))
+    except SyntaxError:
+        return frozenset()
+    last = [node.body[-1] for node in nodes if isinstance(node, ast.FunctionDef)]
+    return frozenset(n.lineno for n in nodes if isinstance(n, ast.Return) and n not in last)
 
 
 @functools.cache

@@ -366,7 +366,7 @@ def _return(frame: Frame, s: ast.Return) -> None:
         raise b.refuse(
             "a kernel returns a value", "store the result in an array; only device functions return values"
         )
-    return b.end(Ret(b.loc))
+    return b.end(Ret(b.loc, at_end=s is frame.source.tree.body[-1]))
 
 
 def _pass(frame: Frame, s: ast.Pass) -> None:

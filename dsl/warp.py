@@ -49,6 +49,8 @@ class Warp:
     frame: Array
     """Local memory: uint8, shape (32, bytes a thread)."""
     steps: int = 0
+    past_end: int = 0
+    """Lanes that have got to the end of the kernel's body, not out of it by a return before."""
     marked: bool = False
     """Whether the trace has this warp's mark in the present region."""
     constants: dict[tuple[int, str], Array] = field(default_factory=dict)

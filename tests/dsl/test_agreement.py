@@ -239,7 +239,8 @@ def sometimes_assigned(x, out):
 def test_a_variable_that_a_thread_has_not_assigned_is_named_by_the_oracle() -> None:
     line = sometimes_assigned.py_func.__code__.co_firstlineno + 6
     where = rf"kernel sometimes_assigned, block \(0, 0, 0\), thread \(2, 0, 0\), .*agreement.py:{line}: "
-    with gpusim.profile(engine="oracle"), pytest.raises(KernelFault, match=where + "variable 'y' is read before"):
+    message = where + "variable 'y' is read before this thread"
+    with gpusim.profile(engine="oracle"), pytest.raises(KernelFault, match=message):
         sometimes_assigned[1, 4](np.array([1, 1, -1, 1.0]), np.zeros(4))
     out = np.zeros(2)
     with gpusim.profile(engine="oracle"):

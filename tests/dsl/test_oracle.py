@@ -212,9 +212,51 @@ def two_barriers(out):
     out[i] = 1
 
 
+def a_warp_skips(out):
+    i = cuda.threadIdx.x
+    if i < 32:
+        cuda.syncthreads()
+    out[i] = 1
+
+
+def a_warp_skips_and_returns_last(out):
+    i = cuda.threadIdx.x
+    if i < 32:
+        cuda.syncthreads()
+    out[i] = 1
+    return
+
+
+def a_warp_leaves_a_loop_of_barriers(out):
+    i = cuda.threadIdx.x
+    for k in range(1 + i // 32):
+        cuda.syncthreads()
+        out[i] = k
+
+
+def a_warp_returns_first(out):
+    i = cuda.threadIdx.x
+    if i >= 32:
+        return
+    cuda.syncthreads()
+    out[i] = 1
+
+
+def a_warp_returns_behind(out):
+    i = cuda.threadIdx.x
+    if i < 32:
+        cuda.syncthreads()
+    else:
+        return
+    out[i] = 1
+
+
 @pytest.mark.parametrize(
     ("kernel", "threads", "counts"),
     [
+        (a_warp_skips, 64, "32 threads arrived and 32 are missing"),
+        (a_warp_skips_and_returns_last, 70, "32 threads arrived and 38 are missing"),
+        (a_warp_leaves_a_loop_of_barriers, 96, "64 threads arrived and 32 are missing"),
         (half_waits, 32, "16 threads arrived and 16 are missing"),
         (half_waits_at_the_end, 32, "16 threads arrived and 16 are missing"),
         (some_leave_a_loop_of_barriers, 32, "16 threads arrived and 16 are missing"),
@@ -232,7 +274,10 @@ def test_a_barrier_that_some_threads_skip_is_an_error_in_both_oracles(
     assert str(by_source.value) == str(by_ir.value)
 
 
-@pytest.mark.parametrize(("kernel", "barriers"), [(some_return_first, 2), (returns_in_a_loop, 6)])
+@pytest.mark.parametrize(
+    ("kernel", "barriers"),
+    [(some_return_first, 2), (returns_in_a_loop, 6), (a_warp_returns_first, 1), (a_warp_returns_behind, 1)],
+)
 def test_threads_that_have_returned_are_not_missing_in_either_oracle(
     kernel: Callable[..., None], barriers: int
 ) -> None:
