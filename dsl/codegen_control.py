@@ -34,8 +34,8 @@ def leave_block(cg: WarpCode, b: int, terminator: ir.Terminator | None) -> None:
             _divide(cg, b, cond, yes, no)
         case ir.Bar(target=target, pred=pred):
             _barrier(cg, b, target, pred)
-        case ir.Ret():
-            _return(cg, b)
+        case ir.Ret(at_end=at_end):
+            _return(cg, b, at_end)
 
 
 def _go(cg: WarpCode, b: int, target: int) -> None:
@@ -207,8 +207,11 @@ def _split_at_barrier(cg: WarpCode, b: int, live: str) -> None:
     cg.leave(SPLIT)
 
 
-def _return(cg: WarpCode, b: int) -> None:
+def _return(cg: WarpCode, b: int, at_end: bool) -> None:
     t = cg.text
+    if at_end:
+        count = t.do(f"zext i32 {t.intrinsic('ctpop', 'i32', cg.bits)} to i64")
+        t.add_to(t.field("%ctx", Ctx.PAST_END), count)
     if cg.full:
         cg.leave(DONE)
         return

@@ -167,6 +167,7 @@ class HostThread:
         # A warp that is split at the barrier has counted its own threads in these two words.
         arrived = int(ctx[Ctx.ERROR_EXTENT]) + sum(n for r, n in waiting if r == here)
         missing = int(ctx[Ctx.ERROR_MASK]) + sum(n for r, n in waiting if r != here)
+        missing += int(ctx[Ctx.PAST_END])
         loc = self._end_of(here - 1)
         return messages.barrier_divergence(fn.name, block, arrived, missing, loc.file, loc.line)
 

@@ -43,6 +43,8 @@ class Ctx(IntEnum):
     SHARED_BYTES = 19
     BARRIERS = 20
     """Barriers this block has passed."""
+    PAST_END = 21
+    """Threads of the block that have got to the end of the kernel, not out of it by a return before."""
     ERROR = 22
     ERROR_SITE = 23
     ERROR_MASK = 24

@@ -167,6 +167,7 @@ entry:
   %warpp = getelementptr i64, ptr %ctx, i64 {Ctx.WARP:d}
   %markp = getelementptr i64, ptr %ctx, i64 {Ctx.MARKED:d}
   %barp = getelementptr i64, ptr %ctx, i64 {Ctx.BARRIERS:d}
+  %pastp = getelementptr i64, ptr %ctx, i64 {Ctx.PAST_END:d}
   %tracep = getelementptr i64, ptr %ctx, i64 {Ctx.TRACE:d}
   %nxp = getelementptr i64, ptr %ctx, i64 {Ctx.NCTAID_X:d}
   %nx = load i64, ptr %nxp
@@ -203,6 +204,7 @@ block:
   store i64 %cy, ptr %cyp
   store i64 %cz, ptr %czp
   store i64 0, ptr %barp
+  store i64 0, ptr %pastp
   call void @llvm.memset.p0.i64(ptr %sm, i8 -1, i64 %smb, i1 false)
   br label %init
 init:
@@ -282,7 +284,10 @@ region_ok:
   %isend = icmp eq i64 %waiting, 0
   br i1 %isend, label %block_done, label %barrier
 barrier:
-  br i1 %mixed, label %mix, label %pass
+  %past = load i64, ptr %pastp
+  %gonepast = icmp ne i64 %past, 0
+  %astray = or i1 %mixed, %gonepast
+  br i1 %astray, label %mix, label %pass
 mix:
   %errp = getelementptr i64, ptr %ctx, i64 {Ctx.ERROR:d}
   store i64 {Error.BARRIER_MIXED:d}, ptr %errp

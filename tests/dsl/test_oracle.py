@@ -263,7 +263,7 @@ def a_warp_returns_behind(out):
         (two_barriers, 96, "32 threads arrived and 64 are missing"),
     ],
 )
-def test_a_barrier_that_some_threads_skip_is_an_error_in_both_oracles(
+def test_a_barrier_that_some_threads_skip_is_an_error_in_every_engine(
     kernel: Callable[..., None], threads: int, counts: str
 ) -> None:
     out = np.zeros(threads, np.float32)
@@ -271,21 +271,25 @@ def test_a_barrier_that_some_threads_skip_is_an_error_in_both_oracles(
         oracle.run(kernel, 1, threads, (out,))
     with pytest.raises(BarrierDivergence) as by_ir:
         interpret(kernel, 1, threads, (out,))
-    assert str(by_source.value) == str(by_ir.value)
+    with pytest.raises(BarrierDivergence) as by_engine:
+        cuda.jit(kernel)[1, threads](out)
+    assert str(by_source.value) == str(by_ir.value) == str(by_engine.value)
 
 
 @pytest.mark.parametrize(
     ("kernel", "barriers"),
     [(some_return_first, 2), (returns_in_a_loop, 6), (a_warp_returns_first, 1), (a_warp_returns_behind, 1)],
 )
-def test_threads_that_have_returned_are_not_missing_in_either_oracle(
+def test_threads_that_have_returned_are_not_missing_in_any_engine(
     kernel: Callable[..., None], barriers: int
 ) -> None:
     out, same = np.full(64, -1, np.float32), np.full(64, -1, np.float32)
     got = oracle.run(kernel, 1, 64, (out,))
     assert got.counters.barriers == barriers
     assert interpret(kernel, 1, 64, (same,)).counters.barriers == barriers
-    assert (out == same).all() and (out == -1).any()
+    compiled = np.full(64, -1, np.float32)
+    cuda.jit(kernel)[1, 64](compiled)
+    assert (out == same).all() and (out == compiled).all() and (out == -1).any()
 
 
 def test_a_failing_thread_ends_the_launch_and_leaves_no_python_thread() -> None:
