@@ -337,8 +337,8 @@ def problem_of(
                                                                                     "pass over.")
 @click.option("--launch-count", type=click.IntRange(0), metavar="N", help="Matching launches to report.")
 @click.option("--strict-index", is_flag=True, help="Make a negative index an error.")
-@click.option("--max-steps", type=click.IntRange(1), metavar="N", help="Passes of a warp through while "
-                                                                       "loops after which one counts as endless.")
+@click.option("--max-steps", type=click.IntRange(1), metavar="N", help="Passes of a warp through while loops "
+                                                                       "after which one counts as endless.")
 @showing
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
