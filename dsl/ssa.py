@@ -12,6 +12,7 @@ just before a `break` belongs to it as well.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 
@@ -162,6 +163,16 @@ def _phi_places(fn: ir.Function, frontiers: dict[int, set[int]], live: list[set[
     return places
 
 
+POISON = {
+    **dict.fromkeys(("f32", "f64"), ir.Imm(math.nan)),
+    **dict.fromkeys(("s32", "s64"), ir.Imm(-1)),
+    "u32": ir.Imm(2**32 - 1),
+    "u64": ir.Imm(2**64 - 1),
+    "pred": ir.Imm(False),
+}
+"""What a register holds that its lane has not assigned, by type: all bits set, or false (dsl/warp.py)."""
+
+
 class _Renamer:
     """Walk the dominator tree and give every assignment a fresh register."""
 
@@ -190,7 +201,7 @@ class _Renamer:
         """Rename one block; `names` maps registers to their present names and is brought up to date."""
 
         def read(o: ir.Operand) -> ir.Operand:
-            return names.get(o.index, ir.Imm(0)) if isinstance(o, ir.Reg) else o
+            return names.get(o.index, POISON[o.type]) if isinstance(o, ir.Reg) else o
 
         for phi in self.ssa.phis[b]:
             phi.dst = self.fresh(phi.dst)
@@ -215,7 +226,7 @@ class _Renamer:
         self.ssa.fn.blocks[b] = new
         for t in ir.successors(old.terminator):
             for phi in self.ssa.phis[t]:
-                phi.incoming[b] = names.get(phi.variable, ir.Imm(0))
+                phi.incoming[b] = names.get(phi.variable, POISON[phi.dst.type])
 
 
 def _is_copy(instr: ir.Alu) -> bool:

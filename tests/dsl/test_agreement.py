@@ -249,7 +249,8 @@ def test_a_variable_that_a_thread_has_not_assigned_is_named_by_the_oracle() -> N
 
 
 def test_a_variable_that_a_lane_has_not_assigned_holds_the_poison_of_its_register() -> None:
-    got = everywhere(sometimes_assigned, 4, np.array([1, -1, 1, -1.0]), np.zeros(4), engines=("ir",))
+    signs = np.array([1, -1, 1, -1.0])
+    got = everywhere(sometimes_assigned, 4, signs, np.zeros(4), engines=("compiled", "ir"))
     np.testing.assert_array_equal(got, [5, np.nan, 5, np.nan])
 
 
