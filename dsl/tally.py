@@ -123,7 +123,8 @@ class Tally:
     def notes(self) -> tuple[str, ...]:
         """Return a sentence for each index check that wrapped a negative index."""
         return tuple(
-            f"{n} negative indices of {c.array!r} were wrapped once at {c.loc.file}:{c.loc.line} "
+            f"{n} negative {'index' if n == 1 else 'indices'} of {c.array!r} wrapped once at "
+            f"{c.loc.file}:{c.loc.line} "
             "(numba.cuda does the same; --strict-index refuses)"
             for n, c in zip(self.wraps.tolist(), self.compiled.code.checks, strict=False)
             if n

@@ -78,7 +78,7 @@ def find(name: str) -> KernelSpec:
             if spec.name == name:
                 return spec
     near = difflib.get_close_matches(name, names(), n=3, cutoff=0.5)
-    known = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(names())}"
+    known = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(names())}."
     raise UnknownName(f"unknown kernel {name!r}; {known} One's own kernel is named FILE.py:kernel")
 
 
