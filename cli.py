@@ -33,7 +33,7 @@ class Command(click.Command):
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             raise click.UsageError(f"{ctx.info_name} has no option {error.option_name}; it has: "
-                                   f"{self.listed(ctx)}", ctx) from None
+                                   f"{self.listed(ctx) or 'none but --help'}", ctx) from None
 
     def listed(self, ctx: click.Context) -> str:
         """Return the names of the options in one line."""
