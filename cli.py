@@ -158,17 +158,25 @@ def stacked(*options: Decorator) -> Decorator:
 
 
 gpu_option = click.option("--gpu", default="h200", show_default=True, help="The GPU to simulate; see `gpus`.")
+l2_option = click.option(
+    "--l2",
+    type=click.Choice(["cold", "warm"]),
+    default="cold",
+    show_default=True,
+    help="Caches empty before each launch, as ncu measures, or as the previous launch left them.",
+)
+max_steps_option = click.option(
+    "--max-steps",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Passes of a warp through while loops after which one counts as endless.",
+)
+strict_index_option = click.option("--strict-index", is_flag=True, help="Make a negative index an error.")
 out_option = click.option("--out", metavar="FILE", help="Write there instead of on the screen, whole or not "
                                                         "at all.")
 running = stacked(
     gpu_option,
-    click.option(
-        "--l2",
-        type=click.Choice(["cold", "warm"]),
-        default="cold",
-        show_default=True,
-        help="Caches empty before each launch, as ncu measures, or as the previous launch left them.",
-    ),
+    l2_option,
     click.option(
         "--regs",
         type=click.IntRange(1),
@@ -183,13 +191,8 @@ running = stacked(
         show_default=True,
         help="Machine code, the interpreter of WarpIR, or the kernel's Python source.",
     ),
-    click.option(
-        "--max-steps",
-        type=click.IntRange(1),
-        metavar="N",
-        help="Passes of a warp through while loops after which one counts as endless.",
-    ),
-    click.option("--strict-index", is_flag=True, help="Make a negative index an error."),
+    max_steps_option,
+    strict_index_option,
 )
 showing = stacked(
     click.option(
@@ -324,21 +327,14 @@ def problem_of(
 
 @cli.command(cls=Command, context_settings={"allow_interspersed_args": False})
 @gpu_option
-@click.option(
-    "--l2",
-    type=click.Choice(["cold", "warm"]),
-    default="cold",
-    show_default=True,
-    help="Caches before each launch.",
-)
+@l2_option
 @click.option("--kernel-name", default="", metavar="REGEX", help="Report kernels whose name it matches "
                                                                  "(regex: may stand before it).")
 @click.option("--launch-skip", type=click.IntRange(0), default=0, metavar="N", help="Matching launches to "
                                                                                     "pass over.")
 @click.option("--launch-count", type=click.IntRange(0), metavar="N", help="Matching launches to report.")
-@click.option("--strict-index", is_flag=True, help="Make a negative index an error.")
-@click.option("--max-steps", type=click.IntRange(1), metavar="N", help="Passes of a warp through while loops "
-                                                                       "after which one counts as endless.")
+@strict_index_option
+@max_steps_option
 @showing
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
