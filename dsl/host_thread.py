@@ -131,7 +131,7 @@ class HostThread:
         chk = self.compiled.code.checks[site]
         mask = int(ctx[Ctx.ERROR_MASK])
         lane = (mask & -mask).bit_length() - 1
-        thread = messages.unlinear(int(ctx[Ctx.WARP]) * LANES + lane, key.block)
+        thread = messages.thread_of(int(ctx[Ctx.WARP]), lane, key.block)
         index, extent = int(ctx[Ctx.ERROR_INDEX + lane]), int(ctx[Ctx.ERROR_EXTENT])
         place = chk.loc.file, chk.loc.line
         return messages.out_of_bounds(

@@ -23,7 +23,7 @@ import numpy as np
 from dsl import ir, lane_ops, messages, request_rules, warp_exchange, warp_memory
 from dsl.floats import Array
 from dsl.machine import block_counts
-from dsl.messages import LANES, Dim3, dim3, linear_count, unlinear
+from dsl.messages import LANES, Dim3, dim3, linear_count, thread_of, unlinear
 from dsl.warp import COMPUTE, Warp, make_warps, special_registers
 from gpusim.counters import Counters, SharedCounts, SpaceCounts
 from gpusim.memory import LOCAL_BASE, GlobalMemory
@@ -88,7 +88,7 @@ def _number_sites(fn: ir.Function) -> dict[int, int]:
 
 
 def _thread(run: _BlockRun, warp: Warp, lane: int) -> Dim3:
-    return unlinear(warp.number * LANES + lane, run.launch.block)
+    return thread_of(warp.number, lane, run.launch.block)
 
 
 def _first(mask: Array) -> int:
