@@ -132,8 +132,7 @@ def estimate_registers(ssa: Ssa, arrays: frozenset[str]) -> int:
             live |= registers_read(tuple(p.incoming[b] for p in ssa.phis[t]))
         for instr in reversed([*block.instrs, block.terminator]):
             peak = max(peak, sum(words[i] for i in live))
-            if (dst := ir.destination(instr)) is not None:
-                live.discard(dst.index)
+            live -= {dst.index for dst in ir.destinations(instr)}
             live |= registers_read(ir.sources(instr))
     private = sum(-(-a.bytes // 4) for a in ssa.fn.local if a.name in arrays)
     return peak + private + _RESERVED_REGISTERS

@@ -6,7 +6,7 @@ which they are started, unreachable ones are removed and straight runs are merge
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from dsl import ir
 from dsl.ir import Alu, Bar, Bra, Cvt, Instr, Jmp, LdParam, Loc, Operand, Reg, Ret, Selp, Setp, Sreg
@@ -112,8 +112,8 @@ class Builder:
         instrs = self.drafts[self.current].instrs
         last = instrs[-1] if instrs else None
         fresh = isinstance(source, Reg) and not source.name and source.index not in self.pinned
-        if last is not None and fresh and ir.destination(last) == source and _same_type(source, dst):
-            instrs[-1] = replace(last, dst=dst)  # type: ignore[arg-type]
+        if last is not None and fresh and ir.destinations(last) == (source,) and _same_type(source, dst):
+            instrs[-1] = ir.with_destinations(last, (dst,))
         else:
             self.emit(Alu("mov", dst.type, dst, (source,), self.loc))
 

@@ -21,8 +21,7 @@ FLAGS, INTS, WORDS = vector("i1"), vector("i32"), vector("i64")
 
 def operation(cg: WarpCode, instr: ir.WarpOp) -> None:
     """Emit a warp operation: who takes part, then what it gives."""
-    dst = ir.destination(instr)
-    if cg.options.counts_only and (dst is None or not cg.wanted(dst.index)):
+    if cg.options.counts_only and not any(cg.wanted(dst.index) for dst in ir.destinations(instr)):
         return
     number = next(n for n, i in enumerate(cg.warp_ops) if i is instr)
     _check_mask(cg, instr.mask, number)

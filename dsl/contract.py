@@ -38,7 +38,7 @@ def _count(fn: ir.Function) -> _Uses:
     for block in fn.blocks:
         for instr in block.instrs:
             read.update(s for s in ir.sources(instr) if isinstance(s, Reg))
-            written.update(d for d in (ir.destination(instr),) if d is not None)
+            written.update(ir.destinations(instr))
         if block.terminator is not None:
             read.update(s for s in ir.sources(block.terminator) if isinstance(s, Reg))
     return _Uses(read, written)
@@ -56,14 +56,14 @@ def _block(instrs: list[Instr], uses: _Uses, fn: ir.Function) -> list[Instr]:
             out += _fuse(instr, at, product, fn)
         else:
             out.append(instr)
-        _forget(open_products, out, ir.destination(instr))
-        if _is_product(instr, uses):
-            open_products[_register(ir.destination(instr))] = len(out) - 1
+        _forget(open_products, out, ir.destinations(instr))
+        if isinstance(instr, Alu) and _is_product(instr, uses):
+            open_products[instr.dst] = len(out) - 1
     return [i for i in out if i is not None]
 
 
-def _is_product(instr: Instr, uses: _Uses) -> bool:
-    if not (isinstance(instr, Alu) and instr.op == "mul" and instr.type in ("f32", "f64") and not instr.tag):
+def _is_product(instr: Alu, uses: _Uses) -> bool:
+    if not (instr.op == "mul" and instr.type in ("f32", "f64") and not instr.tag):
         return False
     return uses.read[instr.dst] == uses.written[instr.dst] == 1
 
@@ -87,9 +87,11 @@ def _product_of(instr: Instr, open_products: dict[Reg, int]) -> int | None:
     )
 
 
-def _forget(open_products: dict[Reg, int], out: list[Instr | None], written: Reg | None) -> None:
+def _forget(open_products: dict[Reg, int], out: list[Instr | None], written: tuple[Reg, ...]) -> None:
     """Close the products one of whose factors was just assigned anew."""
-    stale = [r for r, position in open_products.items() if written in ir.sources(_instr(out[position]))]
+    stale = [
+        r for r, position in open_products.items() if set(written) & set(ir.sources(_instr(out[position])))
+    ]
     for r in stale:
         del open_products[r]
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeGuard
 
 from dsl import ir
 from dsl.ssa import Phi, Ssa, written
@@ -151,7 +150,7 @@ def _divisors(ssa: Ssa) -> dict[int, int]:
     while changed:
         changed = False
         for index, (_, definition) in ssa.defs.items():
-            if not _is_integer(written(definition)):
+            if not all(_is_integer(reg) for reg in written(definition)):
                 continue
             new = _divisor(definition, known)
             if new is not None and new != known.get(index):
@@ -160,8 +159,8 @@ def _divisors(ssa: Ssa) -> dict[int, int]:
     return known
 
 
-def _is_integer(reg: ir.Reg | None) -> TypeGuard[ir.Reg]:
-    return reg is not None and reg.type[0] in "su"
+def _is_integer(reg: ir.Reg) -> bool:
+    return reg.type[0] in "su"
 
 
 def _divisor(definition: ir.Instr | Phi, known: dict[int, int]) -> int | None:
@@ -232,9 +231,9 @@ class Intervals:
             changed = False
             for b, block in enumerate(self.ssa.fn.blocks):
                 for definition in [*self.ssa.phis[b], *block.instrs]:
-                    reg = written(definition)
-                    if _is_integer(reg) and self._moved(reg, definition, visits):
-                        changed = True
+                    for reg in written(definition):
+                        if _is_integer(reg) and self._moved(reg, definition, visits):
+                            changed = True
 
     def _moved(self, reg: ir.Reg, definition: ir.Instr | Phi, visits: dict[int, int]) -> bool:
         """Bring a register's interval up to date, widened after some visits; return whether it changed."""
@@ -259,10 +258,10 @@ class Intervals:
 
     def _transfer(self, instr: ir.Instr, value: Callable[[ir.Operand], Interval | None]) -> Interval | None:
         """Return the interval an instruction gives for those of its operands; None while one is unknown."""
-        found, reg = self._unwrapped(instr, value), written(instr)
-        if found is None or reg is None:
+        found, dsts = self._unwrapped(instr, value), written(instr)
+        if found is None or not dsts:
             return found
-        return wrapped(found, instr.to_type if isinstance(instr, ir.Cvt) else reg.type)
+        return wrapped(found, instr.to_type if isinstance(instr, ir.Cvt) else dsts[0].type)
 
     def _unwrapped(self, instr: ir.Instr, value: Callable[[ir.Operand], Interval | None]) -> Interval | None:
         match instr:

@@ -12,7 +12,8 @@ Rules that `verify` enforces:
   the blocks of a loop are contiguous, the header is its first block, and its one back edge leaves its last
   block. A divergent warp runs its lowest block first, which is reconvergence at the immediate post-dominator.
 - A barrier is a terminator: `Bar(target)` waits, then goes on at `target`.
-- Registers are typed; an operand of another type than the instruction's, at the same width, is reinterpreted.
+- Registers are typed; those that one instruction writes are of one type. An operand of another type than the
+  instruction's, at the same width, is reinterpreted.
 """
 
 from __future__ import annotations
@@ -447,6 +448,7 @@ def successors(terminator: Terminator | None) -> tuple[int, ...]:
 
 
 _OPERANDS: dict[type, tuple[str, ...]] = {
+    Alu: ("srcs",),
     Cvt: ("src",),
     Bitcast: ("src",),
     Setp: ("a", "b"),
@@ -462,15 +464,19 @@ _OPERANDS: dict[type, tuple[str, ...]] = {
     Bra: ("cond",),
     Bar: ("pred",),
 }
-"""The fields that hold operands; one that is None is not there."""
+"""The fields that hold operands, or tuples of operands; one that is None is not there."""
 
 
 def sources(instr: Instr | Terminator | None) -> tuple[Operand, ...]:
     """List the operands an instruction or a terminator reads; none where it is None."""
-    if isinstance(instr, Alu):
-        return instr.srcs
-    found = (getattr(instr, name) for name in _OPERANDS.get(type(instr), ()))
-    return tuple(o for o in found if o is not None)
+    operands: list[Operand] = []
+    for name in _OPERANDS.get(type(instr), ()):
+        found = getattr(instr, name)
+        if isinstance(found, tuple):
+            operands += found
+        elif found is not None:
+            operands.append(found)
+    return tuple(operands)
 
 
 Node = TypeVar("Node", bound=Instr | Terminator)
@@ -478,16 +484,26 @@ Node = TypeVar("Node", bound=Instr | Terminator)
 
 def with_sources(instr: Node, read: Callable[[Operand], Operand]) -> Node:
     """Return a copy of an instruction or a terminator with every operand mapped by `read`."""
-    if isinstance(instr, Alu):
-        return replace(instr, srcs=tuple(map(read, instr.srcs)))
-    names = [n for n in _OPERANDS.get(type(instr), ()) if getattr(instr, n) is not None]
-    changed: Any = {n: read(getattr(instr, n)) for n in names}
-    return replace(instr, **changed) if names else instr
+    found = {n: getattr(instr, n) for n in _OPERANDS.get(type(instr), ())}
+    changed: Any = {
+        n: tuple(map(read, o)) if isinstance(o, tuple) else read(o) for n, o in found.items() if o is not None
+    }
+    return replace(instr, **changed) if changed else instr
 
 
-def destination(instr: Instr | Terminator | None) -> Reg | None:
-    """Return the register an instruction writes, or None; a terminator writes none."""
-    return getattr(instr, "dst", None)
+def destinations(instr: Instr | Terminator | None) -> tuple[Reg, ...]:
+    """List the registers an instruction writes, most often one; a terminator writes none."""
+    dsts: tuple[Reg, ...] | None = getattr(instr, "dsts", None)
+    if dsts is not None:
+        return dsts
+    dst: Reg | None = getattr(instr, "dst", None)
+    return () if dst is None else (dst,)
+
+
+def with_destinations(instr: Node, dsts: tuple[Reg, ...]) -> Node:
+    """Return a copy of an instruction that writes other registers, as many as before."""
+    changed: Any = {"dsts": dsts} if hasattr(instr, "dsts") else {"dst": dsts[0]} if dsts else {}
+    return replace(instr, **changed) if changed else instr
 
 
 class MalformedIR(AssertionError):

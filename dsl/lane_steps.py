@@ -131,7 +131,7 @@ def _with_numbers(ssa: Ssa, numbers: Mapping[str, int]) -> Ssa:
     copy = replace(ssa, fn=replace(ssa.fn, blocks=blocks), phis=phis, defs={})
     for b, block in enumerate(blocks):
         for definition in (*phis[b], *block.instrs):
-            if (reg := written(definition)) is not None:
+            for reg in written(definition):
                 copy.defs[reg.index] = b, definition
     return copy
 
@@ -146,9 +146,9 @@ def _note(instr: ir.Instr, numbers: Mapping[str, int], known: dict[int, ir.Imm])
             value = _folded(op, srcs)
         case ir.Cvt(src=ir.Imm(value=int(number)), from_type=source) if source in _WIDTH:
             value = number
-    reg = ir.destination(instr)
-    if value is not None and reg is not None and _fits(value, reg.type):
-        known[reg.index] = ir.Imm(value)
+    for reg in ir.destinations(instr):
+        if value is not None and _fits(value, reg.type):
+            known[reg.index] = ir.Imm(value)
     return instr
 
 

@@ -132,10 +132,11 @@ class Shapes:
             changed = False
             for b, block in enumerate(self.ssa.fn.blocks):
                 for definition in [*self.ssa.phis[b], *block.instrs]:
-                    reg, new = written(definition), self._evaluated(b, definition)
-                    if reg is not None and new is not None and new != self.shape.get(reg.index):
-                        self.shape[reg.index] = new
-                        changed = True
+                    new = self._evaluated(b, definition)
+                    for reg in written(definition):
+                        if new is not None and new != self.shape.get(reg.index):
+                            self.shape[reg.index] = new
+                            changed = True
 
     def _evaluated(self, block: int, definition: ir.Instr | Phi) -> Shape | None:
         """Return the shape of what a definition writes; None while an operand's is unknown."""

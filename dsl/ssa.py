@@ -35,9 +35,9 @@ class Phi:
 Definition = tuple[int, "ir.Instr | Phi"]
 
 
-def written(definition: ir.Instr | Phi) -> ir.Reg | None:
-    """Return the register that an instruction or a phi writes, or None."""
-    return definition.dst if isinstance(definition, Phi) else ir.destination(definition)
+def written(definition: ir.Instr | Phi) -> tuple[ir.Reg, ...]:
+    """Return the registers that an instruction or a phi writes."""
+    return (definition.dst,) if isinstance(definition, Phi) else ir.destinations(definition)
 
 
 @dataclass(eq=False)
@@ -60,7 +60,7 @@ class Ssa:
 
     def registers(self) -> dict[int, ir.Reg]:
         """Map every SSA register's index to the register."""
-        return {i: reg for i, (_, d) in self.defs.items() if (reg := written(d)) is not None}
+        return {i: reg for i, (_, d) in self.defs.items() for reg in written(d) if reg.index == i}
 
 
 def control_flow(fn: ir.Function) -> nx.DiGraph:
@@ -99,8 +99,7 @@ def liveness(fn: ir.Function) -> list[set[int]]:
         defined: set[int] = set()
         for instr in block.instrs:
             used |= registers_read(ir.sources(instr)) - defined
-            if (dst := ir.destination(instr)) is not None:
-                defined.add(dst.index)
+            defined |= {dst.index for dst in ir.destinations(instr)}
         used |= registers_read(ir.sources(block.terminator)) - defined
         use.append(used)
         define.append(defined)
@@ -121,7 +120,7 @@ def _assigned_in(fn: ir.Function) -> dict[int, set[int]]:
     blocks: dict[int, set[int]] = defaultdict(set)
     for i, block in enumerate(fn.blocks):
         for instr in block.instrs:
-            if (dst := ir.destination(instr)) is not None:
+            for dst in ir.destinations(instr):
                 blocks[dst.index].add(i)
     return blocks
 
@@ -214,12 +213,12 @@ class _Renamer:
             if isinstance(copy, ir.Alu) and _is_copy(copy):
                 names[copy.dst.index] = copy.srcs[0]
                 continue
-            dst = ir.destination(copy)
-            if dst is not None:
-                fresh = self.fresh(dst)
-                names[dst.index] = fresh
-                copy = replace(copy, dst=fresh)  # type: ignore[arg-type]
-                self.ssa.defs[fresh.index] = (b, copy)
+            old_dsts = ir.destinations(copy)
+            fresh = tuple(self.fresh(dst) for dst in old_dsts)
+            copy = ir.with_destinations(copy, fresh)
+            for before, after in zip(old_dsts, fresh, strict=True):
+                names[before.index] = after
+                self.ssa.defs[after.index] = (b, copy)
             new.instrs.append(copy)
         assert old.terminator is not None
         new.terminator = ir.with_sources(old.terminator, read)
@@ -247,8 +246,7 @@ def _ssa_liveness(ssa: Ssa) -> list[set[int]]:
         here = set(defined[b])
         for instr in [*block.instrs, block.terminator]:
             used[b] |= registers_read(ir.sources(instr)) - here
-            if (dst := ir.destination(instr)) is not None:
-                here.add(dst.index)
+            here |= {dst.index for dst in ir.destinations(instr)}
         defined[b] = here
     changed = True
     while changed:
@@ -274,7 +272,7 @@ def build(fn: ir.Function) -> Ssa:
     frontiers = nx.dominance_frontiers(graph, 0)
     places = _phi_places(fn, frontiers, liveness(fn))
     instrs = (i for block in fn.blocks for i in block.instrs)
-    by_index = {reg.index: reg for i in instrs if (reg := ir.destination(i)) is not None}
+    by_index = {reg.index: reg for i in instrs for reg in ir.destinations(i)}
     phis = [[Phi(by_index[r], r) for r in sorted(regs)] for regs in places]
     copy = replace(fn, blocks=[ir.Block() for _ in fn.blocks])
     ssa = Ssa(copy, phis, predecessors(fn), idom, ipdom, ir.loops(fn))

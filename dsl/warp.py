@@ -32,7 +32,7 @@ def register_types(fn: ir.Function) -> dict[int, str]:
     found: dict[int, str] = {}
     for block in fn.blocks:
         for instr in (*block.instrs, block.terminator):
-            for operand in (*ir.sources(instr), ir.destination(instr)):
+            for operand in (*ir.sources(instr), *ir.destinations(instr)):
                 if isinstance(operand, ir.Reg):
                     found[operand.index] = operand.type
     return found

@@ -456,8 +456,8 @@ def test_casts_truncate_wrap_and_round() -> None:
 
 def typed(fn: ir.Function, name: str) -> set[str]:
     """Return the register types of the variables with a name."""
-    regs = {ir.destination(i) for b in fn.blocks for i in b.instrs} - {None}
-    return {r.type for r in regs if r is not None and r.name == name}
+    regs = {r for b in fn.blocks for i in b.instrs for r in ir.destinations(i)}
+    return {r.type for r in regs if r.name == name}
 
 
 def int_then_int64(o):
