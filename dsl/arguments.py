@@ -7,6 +7,7 @@ An argument is one of
     rand, zeros (the default
                             of the others), ones, arange, nan, ints(LO,HI), or a number
     @data.npy               an array from a file
+    (3, float32[8])         a tuple of arguments
 each of them in the order of the kernel's parameters, or as NAME=VALUE. A value that the type cannot hold is
 refused: nothing wraps, saturates or loses its fraction.
 """
@@ -48,7 +49,7 @@ FILLS: dict[str, Fill] = {
     "arange": lambda rng, shape: np.arange(math.prod(shape)).reshape(shape),
     "nan": lambda rng, shape: np.full(shape, np.nan),
 }
-USE = "write 3, 0.5, float32:0.5, float32[1024,64], int32[8]=ints(0,9) or @file.npy"
+USE = "write 3, 0.5, float32:0.5, float32[1024,64], int32[8]=ints(0,9), (3, 4) or @file.npy"
 
 
 def dimensions(text: str, option: str) -> tuple[int, ...]:
@@ -112,6 +113,8 @@ def parse_value(text: str, rng: np.random.Generator, virtual: bool = False) -> A
     fill.
     """
     text = text.strip()
+    if text.startswith("("):
+        return tuple(parse_value(item, rng, virtual) for item in _items(text))
     if text.startswith("@"):
         return _from_file(text[1:])
     if array := ARRAY.match(text):
@@ -122,6 +125,26 @@ def parse_value(text: str, rng: np.random.Generator, virtual: bool = False) -> A
     if number is None:
         raise BadOption(f"--arg {text}: cannot be read; {USE}")
     return number if dtype is None else dtype.type(_held(number, dtype, text))
+
+
+def _items(text: str) -> list[str]:
+    """Return the items of a tuple "(a, b)", whose commas stand in no bracket; raise BadOption for no tuple.
+    """
+    items, depth = [""], 0
+    for at, letter in enumerate(text):
+        depth += (letter in "([") - (letter in ")]")
+        if depth == 1 and letter == ",":
+            items.append("")
+        elif depth > 1 or (depth == 1 and at):
+            items[-1] += letter
+        if depth == 0 and at < len(text) - 1:
+            break
+    if depth or not text.endswith(")") or at < len(text) - 1:
+        raise BadOption(f"--arg {text}: the brackets of a tuple do not match; write (3, float32[8])")
+    filled = items[:-1] if not items[-1].strip() else items
+    if not all(item.strip() for item in filled):
+        raise BadOption(f"--arg {text}: an item of the tuple is empty; write (3, float32[8])")
+    return filled
 
 
 def _number(value: str, text: str) -> int | float | bool | None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from dsl import ir
 from dsl.device_array import ArrayViews
+from dsl.types import leaves, rebuilt
 from gpusim import session
 from gpusim.arch import Arch
 from gpusim.errors import BadOption, LaunchRefused
@@ -119,7 +120,7 @@ def place_arguments(
     copies: list[tuple[np.ndarray, np.ndarray]] = []
     nonnegative = []
     owners: dict[int, tuple[int, int]] = {}
-    for param, value in zip(fn.params, args, strict=True):
+    for param, (_, value) in zip(fn.params, leaves(args), strict=True):
         if param.ndim is None:
             params[param.name] = value.item() if isinstance(value, np.generic) else value
             if param.type[0] in "su" and params[param.name] >= 0:
@@ -169,20 +170,23 @@ def private_copies(args: tuple[Any, ...]) -> tuple[Any, ...]:
     Views of one array are views of one copy, at the same places in it.
     """
     roots: dict[int, tuple[np.ndarray, int]] = {}
-    copies = []
-    for value in args:
-        array = value._view if isinstance(value, DeviceArray) else value
-        if not isinstance(array, np.ndarray):
-            copies.append(array)
-            continue
-        owner = array if isinstance(value, DeviceArray) else owner_of(array)
-        low, high = np.lib.array_utils.byte_bounds(owner)
-        if id(owner) not in roots:
-            roots[id(owner)] = np.frombuffer(bytearray(ctypes.string_at(low, high - low)), np.uint8), low
-        root, start = roots[id(owner)]
-        offset = int(array.__array_interface__["data"][0]) - start
-        copies.append(np.ndarray(array.shape, array.dtype, root, offset, array.strides))
-    return tuple(copies)
+    return tuple(_private_copy(value, roots) for value in args)
+
+
+def _private_copy(value: Any, roots: dict[int, tuple[np.ndarray, int]]) -> Any:
+    """Return an argument with copies of its arrays; `roots` maps what is copied to (copy, host address)."""
+    if isinstance(value, tuple):
+        return rebuilt(value, [_private_copy(item, roots) for item in value])
+    array = value._view if isinstance(value, DeviceArray) else value
+    if not isinstance(array, np.ndarray):
+        return array
+    owner = array if isinstance(value, DeviceArray) else owner_of(array)
+    low, high = np.lib.array_utils.byte_bounds(owner)
+    if id(owner) not in roots:
+        roots[id(owner)] = np.frombuffer(bytearray(ctypes.string_at(low, high - low)), np.uint8), low
+    root, start = roots[id(owner)]
+    offset = int(array.__array_interface__["data"][0]) - start
+    return np.ndarray(array.shape, array.dtype, root, offset, array.strides)
 
 
 def session_device() -> Device:

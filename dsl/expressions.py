@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from enum import Enum, EnumMeta, IntEnum
+from enum import Enum, EnumMeta
 from types import ModuleType
 from typing import Any
 
@@ -20,7 +20,7 @@ from dsl.frame import Frame
 from dsl.ir import BYTES, Imm, Reg
 from dsl.lowering import convert
 from dsl.types import TYPE_NAMES, register_type, unify
-from dsl.values import Arr, Device, Static, Tup, Val, Value, describe
+from dsl.values import Arr, Device, Group, Member, Static, Tup, Val, Value, describe
 
 BINARY: dict[type[ast.operator], str] = {
     ast.Add: "add",
@@ -117,27 +117,19 @@ def _tuple(frame: Frame, node: ast.Tuple) -> Value:
 
 
 def _attribute(frame: Frame, node: ast.Attribute) -> Value:
-    member = _int_enum_member(frame, node.value) if node.attr == "value" else None
-    base = evaluate(frame, node.value) if member is None else Static(member)
+    base = evaluate(frame, node.value)
     match base:
         case Device(path=path):
             return surface.attribute(frame, f"{path}.{node.attr}")
         case Arr():
             return _array_attribute(frame, base, node.attr)
-        case Static(obj=obj):
+        case Static(obj=obj) | Member(member=obj):
             return _static_attribute(frame, obj, node.attr)
+        case Tup(fields=fields) if node.attr in fields:
+            return base.items[fields.index(node.attr)]
     raise frame.builder.refuse(
         f"{describe(base)} has no attribute {node.attr!r} in a kernel", "use arithmetic and array elements"
     )
-
-
-def _int_enum_member(frame: Frame, node: ast.expr) -> IntEnum | None:
-    """Return the member of an IntEnum that `Class.member` names; as a value it is a number without name."""
-    if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name | ast.Attribute):
-        return None
-    owner = evaluate(frame, node.value)
-    found = getattr(owner.obj, node.attr, None) if isinstance(owner, Static) else None
-    return found if isinstance(found, IntEnum) else None
 
 
 def _static_attribute(frame: Frame, obj: Any, attr: str) -> Value:
@@ -285,6 +277,8 @@ def _is(frame: Frame, x: Value, y: Value) -> Val:
     """Emit whether two values are one object: for a boolean beside True or False, whether they are equal."""
     if not (isinstance(x, Val) and isinstance(y, Val)):
         return Val(Imm(x == y), "pred")
+    if isinstance(x, Member) and isinstance(y, Member):
+        return Val(Imm(x.member is y.member), "pred")
     for v, known in ((x, y.constant), (y, x.constant)):
         if isinstance(known, bool) and v.type == "pred":
             return v if known else lowering.negate(frame.builder, v)
@@ -457,8 +451,8 @@ def _merge(frame: Frame, x: Value, y: Value, merge: Callable[[Val, Val], Val]) -
     """Merge the two arms of a conditional expression, tuples element by element."""
     if isinstance(x, Val) and isinstance(y, Val):
         return merge(x, y)
-    if isinstance(x, Tup) and isinstance(y, Tup) and len(x.items) == len(y.items):
-        return Tup(tuple(_merge(frame, p, q, merge) for p, q in zip(x.items, y.items, strict=True)))
+    if isinstance(x, Group) and isinstance(y, Group) and x.alike(y):
+        return x.of(_merge(frame, p, q, merge) for p, q in zip(x.items, y.items, strict=True))
     if x == y:
         return x
     raise frame.builder.refuse(f"an expression gives {describe(x)} or {describe(y)}", "use an if statement")

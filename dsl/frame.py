@@ -12,6 +12,7 @@ import builtins
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import IntEnum
 from types import FunctionType
 from typing import Any
 
@@ -19,11 +20,20 @@ import numpy as np
 
 from dsl.arrays import row_major
 from dsl.builder import Builder
-from dsl.ir import BYTES, Loc, LocalArray, Reg, SharedArray
+from dsl.ir import BYTES, Imm, Loc, LocalArray, Reg, SharedArray
 from dsl.lowering import constant, convert
 from dsl.source import Source
-from dsl.types import ArgType, arg_type, register_type, unify
-from dsl.values import Arr, Static, Tup, Val, Value, describe
+from dsl.types import (
+    AnyType,
+    ArgType,
+    MemberType,
+    TupleType,
+    labels,
+    plain_type,
+    register_type,
+    unify,
+)
+from dsl.values import Arr, Group, Member, Static, Tup, Val, Value, describe
 from gpusim.errors import UnsupportedFeature
 
 DYNAMIC_ALIGNMENT_BYTES = 16
@@ -55,14 +65,16 @@ class Layout:
 
 @dataclass
 class Unit:
-    """Hold one compilation. types: the type of each variable, learned over passes.
+    """Hold one compilation.
 
-    A pass ends the search when it changes nothing.
+    types, groups: the type of each variable of a number, and the kind of each variable of a tuple (its items
+    have keys of their own), learned over passes. A pass ends the search when it changes nothing.
     """
 
     kernel: str
     parameters: tuple[str, ...] = ()
     types: dict[Key, str] = field(default_factory=dict)
+    groups: dict[Key, Group] = field(default_factory=dict)
     dynamic_offset: int = 0
     changed: bool = False
     waiting: list[str] = field(default_factory=list)
@@ -106,12 +118,11 @@ class Unit:
         """Return a variable that an earlier pass typed and that is assigned further down, or None."""
         if key in self.types:
             return Val(self._register(key, name, self.types[key]), self.types[key])
-        items: list[Value] = []
-        if not any(known[: len(key)] == key for known in self.types):
+        group = self.groups.get(key)
+        if group is None:
             return None
-        while (item := self.remembered((*key, len(items)), f"{name}.{len(items)}")) is not None:
-            items.append(item)
-        return Tup(tuple(items)) if items else None
+        items = [self.remembered((*key, k), f"{name}.{k}") for k in range(len(group.items))]
+        return group.of(new or old for new, old in zip(items, group.items, strict=True))
 
 
 @dataclass
@@ -205,15 +216,17 @@ class Frame:
 
         Numbers and tuples are constants, the rest is for the compiler's eyes only.
         """
+        if isinstance(obj, IntEnum):
+            return Member(Imm(int(obj)), "s64", obj)
         if isinstance(obj, (bool, int, float, np.generic)):
             try:
-                return constant(obj.item() if isinstance(obj, np.generic) else obj, arg_type(obj).type)
+                return constant(obj.item() if isinstance(obj, np.generic) else obj, plain_type(obj).type)
             except UnsupportedFeature as error:
                 raise self.builder.refuse(
                     f"the constant {name or obj!r}: {error}", "use a number of another type"
                 ) from None
         if isinstance(obj, tuple):
-            return Tup(tuple(self.static(x, name) for x in obj))
+            return Tup(tuple(self.static(x, name) for x in obj), getattr(obj, "_fields", ()))
         return Static(obj)
 
     # variables
@@ -241,7 +254,7 @@ class Frame:
 
         It needs no snapshot, and what is known of its value stays true.
         """
-        if isinstance(kept, Tup) and isinstance(value, Tup):
+        if isinstance(kept, Group) and isinstance(value, Group):
             for k, v in zip(kept.items, value.items, strict=True):
                 self._fix(k, v)
         if isinstance(kept, Val) and isinstance(kept.operand, Reg) and isinstance(value, Val):
@@ -262,11 +275,11 @@ class Frame:
             self.bound[web] = self.keep((*self.path, web), arg.arg, value, fresh=False)
 
     def _pin(self, value: Value) -> None:
-        for v in value.items if isinstance(value, Tup) else (value,):
-            if isinstance(v, Tup):
-                self._pin(v)
-            elif isinstance(v, Val) and isinstance(v.operand, Reg):
-                self.builder.pinned.add(v.operand.index)
+        if isinstance(value, Group):
+            for item in value.items:
+                self._pin(item)
+        elif isinstance(value, Val) and isinstance(value.operand, Reg):
+            self.builder.pinned.add(value.operand.index)
 
     def variable(self, target: ast.Name, name: str, start: Val) -> Val:
         """Return the register of a loop's own counter, set to its start; the loop alone changes it."""
@@ -289,14 +302,13 @@ class Frame:
                 b.pinned.add(operand.index)
             b.assign(reg, operand)
             return Val(reg, element)
-        if isinstance(value, Tup):
+        if isinstance(value, Group):
             self._same_kind(name, value, before)
-            olds = before.items if isinstance(before, Tup) else (None,) * len(value.items)
-            return Tup(
-                tuple(
-                    self.keep((*key, k), f"{name}.{k}", x, old, fresh)
-                    for k, (x, old) in enumerate(zip(value.items, olds, strict=True))
-                )
+            self.unit.groups[key] = value
+            olds = before.items if isinstance(before, Group) else (None,) * len(value.items)
+            return value.of(
+                self.keep((*key, k), f"{name}.{k}", x, old, fresh)
+                for k, (x, old) in enumerate(zip(value.items, olds, strict=True))
             )
         if before is not None and before != value:
             raise b.refuse(
@@ -305,18 +317,24 @@ class Frame:
         return value
 
     def _same_kind(self, name: str, value: Value, before: Value | None) -> None:
-        same_length = (
-            not isinstance(value, Tup) or not isinstance(before, Tup) or len(value.items) == len(before.items)
-        )
-        if before is not None and (type(before) is not type(value) or not same_length):
+        alike = value.alike(before) if isinstance(value, Group) else isinstance(before, Val)
+        if before is not None and not alike:
             raise self.builder.refuse(
                 f"{name!r} stands for {describe(before)} and for {describe(value)}", "use two names"
             )
 
     # arrays
 
-    def parameter(self, name: str, arg: ArgType) -> Value:
+    def parameter(self, name: str, arg: AnyType) -> Value:
         """Return the value of a kernel parameter."""
+        if isinstance(arg, TupleType):
+            items = zip(labels(name, arg), arg.items, strict=True)
+            return Tup(tuple(self.parameter(label, item) for label, item in items), arg.fields)
+        if isinstance(arg, MemberType):
+            return self.static(arg.member, name)
+        return self._plain_parameter(name, arg)
+
+    def _plain_parameter(self, name: str, arg: ArgType) -> Value:
         if arg.ndim is None:
             return Val(self.builder.param(name, register_type(arg.type)), arg.type)
         strides: list[int | None] = [None] * arg.ndim

@@ -21,14 +21,14 @@ from dsl.frame import DYNAMIC_ALIGNMENT_BYTES, Frame, Unit
 from dsl.ir import Loc
 from dsl.source import Source, find
 from dsl.statements import run
-from dsl.types import ArgType
+from dsl.types import AnyType, leaf_types
 from gpusim.errors import UnsupportedFeature
 
 MAX_PASSES = 64
 """Types only widen (pred, integers, float32, float64), so passes end; real kernels need two or three."""
 
 
-def compile_function(py_func: Any, arg_types: tuple[ArgType, ...], name: str | None = None) -> ir.Function:
+def compile_function(py_func: Any, arg_types: tuple[AnyType, ...], name: str | None = None) -> ir.Function:
     """Compile a kernel for argument types.
 
     `py_func` is a Python function or has one as its attribute `py_func`.
@@ -64,7 +64,7 @@ def _parameters(source: Source, func: FunctionType, given: int) -> tuple[str, ..
     return names
 
 
-def _walk(unit: Unit, source: Source, func: FunctionType, arg_types: tuple[ArgType, ...]) -> None:
+def _walk(unit: Unit, source: Source, func: FunctionType, arg_types: tuple[AnyType, ...]) -> None:
     """Emit the whole kernel with the types known so far; `unit.changed` asks for another walk."""
     unit.begin(Loc(source.file, source.tree.lineno))
     frame = Frame(unit, source, func, ())
@@ -83,13 +83,15 @@ def _last_line(tree: ast.FunctionDef) -> int:
     return tree.end_lineno or tree.lineno
 
 
-def _function(unit: Unit, source: Source, arg_types: tuple[ArgType, ...]) -> ir.Function:
+def _function(unit: Unit, source: Source, arg_types: tuple[AnyType, ...]) -> ir.Function:
     shared = (*unit.shared.arrays.values(), *unit.dynamic.arrays.values())
     fn = ir.Function(
         name=unit.kernel,
         file=source.file,
         params=tuple(
-            ir.Param(n, a.type, a.ndim, a.layout) for n, a in zip(unit.parameters, arg_types, strict=True)
+            ir.Param(name, leaf.type, leaf.ndim, leaf.layout)
+            for parameter, type_ in zip(unit.parameters, arg_types, strict=True)
+            for name, leaf in leaf_types(parameter, type_)
         ),
         blocks=unit.builder.finish(),
         shared=cast("tuple[ir.SharedArray, ...]", shared),

@@ -22,7 +22,7 @@ from dsl import ir, messages
 from dsl.device import Device, DeviceArray, Placed, place_arguments, private_copies, session_device
 from dsl.frontend import compile_function
 from dsl.signature import cast_scalars
-from dsl.types import ArgType, arg_type
+from dsl.types import AnyType, arg_type, leaves
 from gpusim import session
 from gpusim.counters import Counters, Hierarchy
 from gpusim.errors import BadOption, LaunchRefused, UnsupportedFeature
@@ -64,16 +64,16 @@ class Dispatcher:
         self.py_func, self.device, self.options = py_func, device, dict(options or {})
         self.__name__, self.__doc__ = py_func.__name__, py_func.__doc__
         self.__module__ = py_func.__module__
-        self._functions: dict[tuple[ArgType, ...], ir.Function] = {}
+        self._functions: dict[tuple[AnyType, ...], ir.Function] = {}
         self._compiled: dict[Any, Any] = {}
 
-    def function(self, arg_types: tuple[ArgType, ...]) -> ir.Function:
+    def function(self, arg_types: tuple[AnyType, ...]) -> ir.Function:
         """Return the kernel as WarpIR for arguments of these types."""
         if arg_types not in self._functions:
             self._functions[arg_types] = compile_function(self.py_func, arg_types)
         return self._functions[arg_types]
 
-    def compiled(self, arg_types: tuple[ArgType, ...], key: Any) -> Any:
+    def compiled(self, arg_types: tuple[AnyType, ...], key: Any) -> Any:
         """Return the machine code (dsl.engine.Compiled) for argument types and a dsl.engine.Key."""
         from dsl.engine import Compiled
 
@@ -140,7 +140,7 @@ def _check_arguments(kernel: Dispatcher, args: tuple[Any, ...], counts_only: boo
     if len(args) != len(names):
         wanted = f"{len(names)} arguments ({', '.join(names)})"
         raise LaunchRefused(f"{who} takes {wanted}, {len(args)} were given")
-    for name, value in zip(names, args, strict=True):
+    for name, value in (leaf for pair in zip(names, args, strict=True) for leaf in leaves(pair[1], pair[0])):
         if isinstance(value, VirtualArray) and not counts_only:
             raise LaunchRefused(f"argument {name} of {who} has no data; only --counts-only can run it")
         _check_array(f"argument {name} of {who}", value)
@@ -156,14 +156,14 @@ def _check_array(what: str, value: Any) -> None:
         raise LaunchRefused(f"{what} has bytes in the other order; pass it as .astype({str(native)!r})")
 
 
-def _types_of(kernel: Dispatcher, args: tuple[Any, ...]) -> tuple[ArgType, ...]:
+def _types_of(kernel: Dispatcher, args: tuple[Any, ...]) -> tuple[AnyType, ...]:
     """Return the arguments' types; say which argument has none."""
     names = kernel.py_func.__code__.co_varnames
     whose = [f"kernel {kernel.__name__}, argument {name}" for name in names[: len(args)]]
     return tuple(map(_type_of, whose, args))
 
 
-def _type_of(whose: str, value: Any) -> ArgType:
+def _type_of(whose: str, value: Any) -> AnyType:
     try:
         return arg_type(value)
     except UnsupportedFeature as error:
@@ -178,7 +178,7 @@ def _check_function(fn: ir.Function, args: tuple[Any, ...]) -> None:
         for instr in block.instrs
         if isinstance(instr, (ir.St, ir.Atom)) and instr.space == "global"
     }
-    for param, value in zip(fn.params, args, strict=True):
+    for param, (_, value) in zip(fn.params, leaves(args), strict=True):
         if isinstance(value, np.ndarray) and not value.flags.writeable and param.name in written:
             raise LaunchRefused(
                 f"kernel {fn.name} writes to {param.name}, which is a read-only array; pass a copy of it"
@@ -273,7 +273,7 @@ class _Run:
     kernel: Dispatcher
     fn: ir.Function
     args: tuple[Any, ...]
-    arg_types: tuple[ArgType, ...]
+    arg_types: tuple[AnyType, ...]
     grid: messages.Dim3
     block: messages.Dim3
     placed: Placed
@@ -395,7 +395,7 @@ class _Run:
             self.kernel.py_func, self.grid, self.block, copies, self.shared_bytes, self.max_steps,
             self.strict_index, register_arrays=self.compiled.register_arrays,
         )  # fmt: skip
-        for host, copy in zip(self.args, copies, strict=True):
+        for (_, host), (_, copy) in zip(leaves(self.args), leaves(copies), strict=True):
             if isinstance(host, DeviceArray) or (isinstance(host, np.ndarray) and host.flags.writeable):
                 host[...] = copy
         note = "the Python oracle ran: accesses and requests are counted; arithmetic, L1, L2 and DRAM are not"

@@ -29,6 +29,7 @@ from dsl.oracle_cuda import Cuda, SharedMemory
 from dsl.oracle_rebuild import Rebuilder, argument
 from dsl.oracle_threads import Strand, Thread, check_barrier, while_lines
 from dsl.oracle_warp import let_go
+from dsl.types import labels, rebuilt
 from gpusim.counters import Counters, SharedCounts, SpaceCounts
 from gpusim.errors import UnsupportedFeature, UserError
 from gpusim.memory import GlobalMemory, owner_of
@@ -246,6 +247,14 @@ class _Placer:
         base, start = self.owners[id(owner)]
         return base + int(array.__array_interface__["data"][0]) - start
 
+    def argument(self, value: Any, name: str) -> Any:
+        """Return an argument as kernels see it, in a tuple item by item."""
+        if isinstance(value, tuple):
+            return rebuilt(value, map(self.argument, value, labels(name, value)))
+        if hasattr(value, "shape") and not isinstance(value, np.generic):
+            return self.tracked(value, name)
+        return argument(value)
+
     def tracked(self, value: Any, name: str) -> Tracked:
         """Return what stands for an array argument; one that is on the device already keeps its address."""
         if not hasattr(value, "__getitem__"):
@@ -262,12 +271,7 @@ class _Placer:
 def _arguments(function: FunctionType, args: Sequence[Any], recorder: Recorder) -> tuple[Any, ...]:
     """Return the arguments as kernels see them."""
     placer, names = _Placer(recorder), function.__code__.co_varnames
-    return tuple(
-        placer.tracked(value, name)
-        if hasattr(value, "shape") and not isinstance(value, np.generic)
-        else argument(value)
-        for name, value in zip(names, args, strict=False)
-    )
+    return tuple(placer.argument(value, name) for name, value in zip(names, args, strict=False))
 
 
 def run(

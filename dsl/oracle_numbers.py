@@ -144,8 +144,8 @@ def sized(value: int, dtype: np.dtype[Any]) -> Any:
 
 def literal(value: Any) -> Any:
     """Return a constant as kernels compute with it: numbers typed, tuples item by item, the rest as it is."""
-    if isinstance(value, tuple) and type(value) is tuple:
-        return tuple(map(literal, value))
+    if type(value) is tuple or (isinstance(value, tuple) and hasattr(value, "_make")):
+        return types.rebuilt(value, map(literal, value))
     if type(value) is int:
         fits = -(1 << 63) <= value < 1 << 64
         return KINDS["s64" if value < 1 << 63 else "u64"](value) if fits else value

@@ -17,7 +17,7 @@ from dsl.expressions import branch, element_address, evaluate, operate
 from dsl.frame import Frame, LoopLabels, NotTyped
 from dsl.ir import Alu, Imm, Ret
 from dsl.types import register_type
-from dsl.values import Arr, Static, Tup, Val, Value, describe
+from dsl.values import Arr, Group, Static, Tup, Val, Value, describe
 
 REFUSED: dict[str, tuple[str, str]] = {
     "Try": ("try", "test the condition with if"),
@@ -135,7 +135,7 @@ def _unpack(frame: Frame, targets: list[ast.expr], value: Value, fresh: bool) ->
 def _snapshot(frame: Frame, value: Value) -> Value:
     if isinstance(value, Val):
         return frame.builder.copy(value)
-    return Tup(tuple(_snapshot(frame, v) for v in value.items)) if isinstance(value, Tup) else value
+    return value.of(_snapshot(frame, v) for v in value.items) if isinstance(value, Group) else value
 
 
 def _array(frame: Frame, target: ast.Subscript) -> Arr:

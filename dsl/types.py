@@ -9,7 +9,9 @@ Which ncu metric checks it: the split between `smsp__sass_thread_inst_executed_o
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -49,6 +51,66 @@ class ArgType:
     layout: str = "C"
 
 
+@dataclass(frozen=True)
+class TupleType:
+    """Describe a tuple as an argument: the types of its items, and the names of a named tuple's."""
+
+    items: tuple[AnyType, ...]
+    fields: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class MemberType:
+    """Describe a member of an enum as an argument: a constant of the compilation, so each member has its own.
+
+    owner: the enum class. name: the member's name in it.
+    """
+
+    owner: type[Enum]
+    name: str
+
+    @property
+    def member(self) -> Enum:
+        """Return the member itself."""
+        return self.owner[self.name]
+
+
+AnyType = ArgType | TupleType | MemberType
+
+
+def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (name, value) for each number and array of an argument, as kernels are passed them in order.
+
+    Those of a tuple `p` are named `p[0]`, or `p.x` in a named one. A member of an enum has none.
+    """
+    if isinstance(value, tuple):
+        for label, item in zip(labels(name, value), value, strict=True):
+            yield from leaves(item, label)
+    elif not isinstance(value, Enum):
+        yield name, value
+
+
+def rebuilt(value: Any, items: Iterable[Any]) -> Any:
+    """Return a tuple like `value`, named if it is, with other items."""
+    return value._make(items) if hasattr(value, "_make") else tuple(items)
+
+
+def labels(name: str, value: Any) -> list[str]:
+    """Return the names of the items of a tuple (or of a TupleType's `items`) that is called `name`."""
+    fields = getattr(value, "_fields", getattr(value, "fields", ()))
+    count = len(value) if isinstance(value, tuple) else len(value.items)
+    return [f"{name}.{field}" for field in fields] or [f"{name}[{k}]" for k in range(count)]
+
+
+def leaf_types(name: str, type_: AnyType) -> Iterator[tuple[str, ArgType]]:
+    """Yield (name, type) for each number and array of an argument's type, as `leaves` does for its value."""
+    if isinstance(type_, TupleType):
+        for label, item in zip(labels(name, type_), type_.items, strict=True):
+            yield from leaf_types(label, item)
+    elif isinstance(type_, ArgType):
+        yield name, type_
+
+
 def element_type(obj: Any) -> str | None:
     """Return the element type that a dtype of numpy, numba or Python names, None if it names none."""
     for python_type, element in ((bool, "pred"), (int, "s64"), (float, "f64")):
@@ -65,8 +127,17 @@ def element_type(obj: Any) -> str | None:
     return NUMPY_NAMES.get(str(obj)) if type(obj).__module__.startswith("numba.core.types") else None
 
 
-def arg_type(value: Any) -> ArgType:
-    """Return the type of a kernel argument.
+def arg_type(value: Any) -> AnyType:
+    """Return the type of a kernel argument: as `plain_type`, a tuple of arguments, or a member of an enum."""
+    if isinstance(value, Enum):
+        return MemberType(type(value), value.name)
+    if isinstance(value, tuple):
+        return TupleType(tuple(map(arg_type, value)), getattr(value, "_fields", ()))
+    return plain_type(value)
+
+
+def plain_type(value: Any) -> ArgType:
+    """Return the type of a number or an array.
 
     Array (anything with shape, strides and dtype), numpy scalar, int, float or bool.
     Raises UnsupportedFeature for element types and objects that the language does not have.
@@ -81,7 +152,7 @@ def arg_type(value: Any) -> ArgType:
     if dtype is None:
         raise UnsupportedFeature(
             f"a kernel argument is a {type(value).__name__}; "
-            "pass numpy arrays, numpy scalars, int, float or bool"
+            "pass numpy arrays, numpy scalars, int, float, bool, members of enums, or tuples of those"
         )
     element = element_type(np.dtype(dtype))
     if element is None:

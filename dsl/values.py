@@ -6,8 +6,13 @@ structure that the walker takes apart, so nothing of Python reaches WarpIR.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 from dsl.ir import Imm, Operand
 
@@ -30,10 +35,32 @@ class Val:
 
 
 @dataclass(frozen=True)
-class Tup:
-    """Hold a tuple: structure known at compile time, elements any values."""
+class Member(Val):
+    """Hold a member of an IntEnum: a constant that still knows which member it is."""
+
+    member: IntEnum
+
+
+@dataclass(frozen=True)
+class Group:
+    """Hold values that are one value to the kernel; a variable of it is a variable for each item."""
 
     items: tuple[Value, ...]
+
+    def of(self, items: Iterable[Value]) -> Self:
+        """Return a group of the same kind with other items."""
+        return replace(self, items=tuple(items))
+
+    def alike(self, other: Value | None) -> bool:
+        """Say whether another value is a group of this kind, so that a variable can hold either."""
+        return isinstance(other, Group) and type(other) is type(self) and len(other.items) == len(self.items)
+
+
+@dataclass(frozen=True)
+class Tup(Group):
+    """Hold a tuple: structure known at compile time, elements any values, named in a named tuple."""
+
+    fields: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -75,7 +102,7 @@ class Device:
     path: str
 
 
-Value = Val | Tup | Arr | Static | Device
+Value = Val | Group | Arr | Static | Device
 
 
 def describe(value: Value) -> str:
@@ -89,4 +116,5 @@ def describe(value: Value) -> str:
             return f"cuda.{path}"
         case Static(obj=obj):
             return str(getattr(obj, "__name__", f"a {type(obj).__name__}"))
+    assert isinstance(value, Val)
     return f"a {value.type} number"

@@ -221,3 +221,20 @@ def test_a_kernel_with_star_arguments_is_refused() -> None:
 
     with pytest.raises(BadOption, match=r"kernel starred has the parameter \*x.*not in the language"):
         arguments.bind(SimpleNamespace(py_func=starred), ["1"])
+
+
+def test_a_tuple_holds_arguments_in_brackets() -> None:
+    first, array, inner = value("(3, int32[2,2]=ints(1,2), (float32:0.5,))")
+    assert (first, array.tolist(), inner) == (3, [[1, 1], [1, 1]], (0.5,))
+    assert value("()") == ()
+
+
+@pytest.mark.parametrize("text", ["(3, 4", "(3, 4)]", "(3, (4)", "(1)(2)"])
+def test_the_brackets_of_a_tuple_match(text: str) -> None:
+    with pytest.raises(BadOption, match="brackets of a tuple do not match"):
+        value(text)
+
+
+def test_no_item_of_a_tuple_is_empty() -> None:
+    with pytest.raises(BadOption, match="an item of the tuple is empty"):
+        value("(3, , 4)")
