@@ -23,15 +23,19 @@ from typing import Any
 
 import numpy as np
 
+from dsl.floats import narrow
+from dsl.formats import FORMATS, decode
 from dsl.near import unknown
 from gpusim.errors import BadOption, UnknownName
 from gpusim.memory import CAPACITY_BYTES, VirtualArray
 
+NARROW = {str(form.dtype): form for form in FORMATS.values()}
 DTYPES = (
     "bool",
     "float32",
     "float64",
     *(f"{sign}int{bits}" for bits in (8, 16, 32, 64) for sign in ("", "u")),
+    *NARROW,
 )
 NAMED = re.compile(r"^([A-Za-z_]\w*)=(.*)$", re.DOTALL)
 ARRAY = re.compile(r"^(\w+)\[([^\]]*)\](?:=(.+))?$", re.DOTALL)
@@ -124,7 +128,7 @@ def parse_value(text: str, rng: np.random.Generator, virtual: bool = False) -> A
     number = _number(value, text)
     if number is None:
         raise BadOption(f"--arg {text}: cannot be read; {USE}")
-    return number if dtype is None else dtype.type(_held(number, dtype, text))
+    return number if dtype is None else _typed(np.array(_held(number, dtype, text)), dtype)[()]
 
 
 def _items(text: str) -> list[str]:
@@ -160,20 +164,37 @@ def _number(value: str, text: str) -> int | float | bool | None:
     return number
 
 
+def _typed(values: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """Return numbers in a type, each rounded once (ml_dtypes takes float64 by way of float32)."""
+    form = NARROW.get(dtype.name)
+    return values.astype(dtype) if form is None else narrow(values.astype(np.float64), form)
+
+
+def _is_float(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind == "f" or dtype.name in NARROW
+
+
+def _largest(dtype: np.dtype[Any]) -> float:
+    """Return the largest finite number of a float type."""
+    form = NARROW.get(dtype.name)
+    return float(np.finfo(dtype).max) if form is None else decode(form.largest, form)
+
+
 def _range(dtype: np.dtype[Any]) -> str:
     """Return what a type holds, in words."""
     if dtype.kind == "b":
         return "bool holds false and true (0 and 1)"
-    if dtype.kind == "f":
-        return f"{dtype} holds numbers up to {float(np.finfo(dtype).max):.4g} in size"
+    if _is_float(dtype):
+        return f"{dtype} holds numbers up to {_largest(dtype):.4g} in size"
     info = np.iinfo(dtype)
     return f"{dtype} holds whole numbers from {info.min:,} to {info.max:,}"
 
 
 def _held(number: float, dtype: np.dtype[Any], text: str) -> float:
     """Return a number that a type can hold (floats round); raise BadOption for another one."""
-    if dtype.kind == "f":
-        fits = not math.isfinite(number) or abs(number) <= float(np.finfo(dtype).max)
+    if _is_float(dtype):
+        has_infinity = dtype.name not in NARROW or NARROW[dtype.name].infinite
+        fits = number != number or abs(number) <= _largest(dtype) or (has_infinity and math.isinf(number))
     elif dtype.kind == "b":
         fits = number in (0, 1) and not isinstance(number, float)
     else:
@@ -199,8 +220,8 @@ def _array(match: re.Match[str], rng: np.random.Generator, virtual: bool) -> np.
     shape = tuple(map(int, extents))
     if math.prod(shape) * dtype.itemsize > CAPACITY_BYTES:
         raise BadOption(f"--arg {text}: larger than the device's memory, {CAPACITY_BYTES:,} bytes")
-    filled = _filled(fill or ("randn" if dtype.kind == "f" else "zeros"), dtype, math.prod(shape), text)
-    return VirtualArray(shape, dtype) if virtual else filled(rng, shape).astype(dtype)
+    filled = _filled(fill or ("randn" if _is_float(dtype) else "zeros"), dtype, math.prod(shape), text)
+    return VirtualArray(shape, dtype) if virtual else _typed(filled(rng, shape), dtype)
 
 
 def _filled(fill: str, dtype: np.dtype[Any], size: int, text: str) -> Fill:
@@ -216,18 +237,18 @@ def _filled(fill: str, dtype: np.dtype[Any], size: int, text: str) -> Fill:
     if number is None:
         raise UnknownName(unknown(f"--arg {text}: unknown contents", fill, [*FILLS, "ints(LO,HI)"]))
     value = _held(number, dtype, text)
-    return lambda rng, shape: np.full(shape, value, dtype)
+    return lambda rng, shape: np.full(shape, value)
 
 
 def _check_fill(fill: str, dtype: np.dtype[Any], size: int, text: str) -> None:
-    if dtype.kind == "f":
+    if fill == "arange":
+        _held(size - 1, dtype, text)
+    if _is_float(dtype):
         return
     if fill == "nan":
         raise BadOption(f"--arg {text}: {dtype} has no NaN")
     if fill in ("rand", "randn"):
         raise BadOption(f"--arg {text}: {fill} draws fractions, and {_range(dtype)}; take ints(LO,HI)")
-    if fill == "arange":
-        _held(size - 1, dtype, text)
 
 
 def _drawn(low: int, high: int, dtype: np.dtype[Any], text: str) -> Fill:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from dsl import ir
 from dsl.ir import Alu, Bar, Bra, Cvt, Instr, Jmp, LdParam, Loc, Operand, Reg, Ret, Selp, Setp, Sreg
+from dsl.types import STORED, TYPE_NAMES
 from dsl.values import Val
 from gpusim.errors import UnsupportedFeature
 
@@ -62,12 +63,14 @@ class Builder:
 
     def alu(self, op: str, type_: str, *srcs: Operand, tag: str = "") -> Reg:
         """Emit an Alu into a new register and return it."""
+        self._must_compute(type_)
         dst = self.reg(type_)
         self.emit(Alu(op, type_, dst, srcs, self.loc, tag))
         return dst
 
     def setp(self, op: str, type_: str, a: Operand, b: Operand) -> Reg:
         """Emit a comparison into a new predicate."""
+        self._must_compute(type_)
         dst = self.reg("pred")
         self.emit(Setp(op, type_, dst, a, b, self.loc))
         return dst
@@ -80,9 +83,16 @@ class Builder:
 
     def cvt(self, src: Operand, from_type: str, to_type: str) -> Reg:
         """Emit a conversion into a new register."""
+        self._must_compute(from_type)
+        self._must_compute(to_type)
         dst = self.reg(to_type)
         self.emit(Cvt(dst, to_type, src, from_type, self.loc))
         return dst
+
+    def _must_compute(self, type_: str) -> None:
+        if type_ in STORED:
+            raise self.refuse(f"{TYPE_NAMES[type_]} in arithmetic or a conversion is not in the kernel "
+                              "language yet", "load, store and exchange such numbers; compute in float32")
 
     def bitcast(self, src: Operand, from_type: str, to_type: str) -> Reg:
         """Emit a reinterpretation into a new register."""

@@ -17,7 +17,7 @@ from functools import cached_property
 from dsl import codegen_control, codegen_memory, codegen_values, codegen_warp, ir
 from dsl.intervals import Intervals
 from dsl.layout import DONE, FAILED, Ctx, Error, Frame
-from dsl.llvm import LANES, TYPES, Text, constant, lanes_constant, vector
+from dsl.llvm import LANES, TYPES, Text, immediate, lanes_constant, vector
 from dsl.runtime_ll import driver, trace_functions
 from dsl.shapes import Shapes
 from dsl.ssa import Phi, Ssa, constant_trips, loop_exits
@@ -159,7 +159,7 @@ class WarpCode:
     def raw(self, operand: ir.Operand, type_: str) -> str:
         """Return an operand as it is represented: a scalar (a pattern's base), or a vector if it varies."""
         if isinstance(operand, ir.Imm):
-            return constant(operand.value, TYPES[type_])
+            return immediate(operand.value, type_)
         varying = self.shapes.shape[operand.index].varying
         key = (operand.index, varying)
         if key not in self.values:
@@ -170,7 +170,7 @@ class WarpCode:
         """Return an operand as a vector of 32 lanes."""
         scalar = TYPES[type_]
         if isinstance(operand, ir.Imm):
-            return f"splat ({scalar} {constant(operand.value, scalar)})"
+            return f"splat ({scalar} {immediate(operand.value, type_)})"
         shape = self.shapes.shape[operand.index]
         if shape.pattern is None:
             return self.raw(operand, type_)

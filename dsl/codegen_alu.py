@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dsl import ir
 from dsl.floats import EX2_COEFFICIENTS
-from dsl.llvm import LANES, TYPES, Text, constant, vector
+from dsl.llvm import LANES, TYPES, Text, immediate, vector
 
 MAGIC = 12582913.0
 """1.5 * 2**23 + 1: added to a float in [0, 2**22) it leaves the integer in its low bits (as in libdevice)."""
@@ -31,7 +31,7 @@ class Lane:
 
     def k(self, value: int | float | bool) -> str:
         """Return a constant."""
-        one = constant(value, self.scalar)
+        one = immediate(value, self.type)
         return f"splat ({self.scalar} {one})" if self.is_vector else one
 
     def bin(self, op: str, a: str, b: str) -> str:

@@ -34,6 +34,7 @@ from dsl.codegen import CodeOptions, WarpCode
 from dsl.codegen_values import parameter_words
 from dsl.host_thread import HostThread
 from dsl.intervals import Intervals, Limits
+from dsl.lane_ops import DTYPES
 from dsl.machine import machine_counts
 from dsl.shapes import Shapes
 from dsl.ssa import Ssa, build
@@ -243,8 +244,9 @@ def pack_parameters(fn: ir.Function, params: dict[str, int | float]) -> np.ndarr
     area = np.zeros(max(1, len(words)), np.uint64)
     types = {p.name: p.type for p in fn.params if p.ndim is None}
     for k, name in enumerate(words):
-        kind = {"f32": np.float32, "f64": np.float64}.get(types.get(name, "s64"))
-        if kind is not None:
+        type_ = types.get(name, "s64")
+        if type_ in ir.FLOATS:
+            kind = DTYPES[type_]
             area[k : k + 1].view(kind)[0] = params[name]
         else:
             area[k] = np.uint64(int(params[name]) & 0xFFFFFFFFFFFFFFFF)

@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from dsl.formats import Format
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
 EX2_COEFFICIENTS = tuple(
@@ -54,6 +56,30 @@ def _sum_to_odd(a: Array, b: Array) -> Array:
     even = (s.view(np.int64) & 1) == 0
     toward = np.where(e > 0, np.inf, -np.inf)
     return np.where(np.isfinite(s) & (e != 0) & even, np.nextafter(s, toward), s)
+
+
+def to_odd32(x: Array) -> Array:
+    """Return float64 as float32, rounded to odd, so that rounding once more to 22 bits or fewer is right."""
+    near = x.astype(np.float32)
+    bits, wide = near.view(np.int32), near.astype(np.float64)
+    toward_zero = np.where(np.abs(wide) > np.abs(x), bits - 1, bits)
+    return np.where((wide == x) | np.isnan(x), bits, toward_zero | 1).view(np.float32)
+
+
+def narrow(x: Array, form: Format, saturate: bool = False) -> Array:
+    """Return float32 or float64 in a narrow format, rounded once to nearest even; NaN is the canonical one.
+
+    Too large a number becomes infinity (NaN in e4m3), with `saturate` the largest finite one.
+    """
+    with np.errstate(all="ignore"):
+        single = to_odd32(x) if x.dtype == np.float64 else x
+        codes = single.astype(form.dtype).view(f"u{form.bits // 8}")
+    codes = np.where(np.isnan(single), form.nan, codes).astype(codes.dtype)
+    if saturate:
+        size = codes & (form.sign - 1)
+        over = (size > form.largest) & ~np.isnan(single)
+        codes = np.where(over, codes & form.sign | form.largest, codes).astype(codes.dtype)
+    return codes.view(form.dtype)
 
 
 def fma32(a: Array, b: Array, c: Array) -> Array:

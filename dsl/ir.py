@@ -25,8 +25,10 @@ from typing import Any, NamedTuple, TypeVar
 BYTES = {
     "pred": 1, "u8": 1, "s8": 1, "u16": 2, "s16": 2,
     "u32": 4, "s32": 4, "f32": 4, "u64": 8, "s64": 8, "f64": 8,
+    "f16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1,
 }  # fmt: skip
-REGISTER_TYPES = ("pred", "s32", "u32", "s64", "u64", "f32", "f64")
+FLOATS = ("f32", "f64", "f16", "bf16", "e4m3", "e5m2")
+REGISTER_TYPES = ("pred", "s32", "u32", "s64", "u64", "f32", "f64", "f16", "bf16", "e4m3", "e5m2")
 
 
 class Loc(NamedTuple):

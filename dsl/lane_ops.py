@@ -20,22 +20,26 @@ import numpy as np
 
 from dsl import floats, ir
 from dsl.floats import Array
+from dsl.formats import FORMATS
 
 DTYPES: dict[str, np.dtype[Any]] = {
-    name: np.dtype(code)
-    for name, code in {
-        "pred": "?",
-        "u8": "u1",
-        "s8": "i1",
-        "u16": "u2",
-        "s16": "i2",
-        "u32": "u4",
-        "s32": "i4",
-        "f32": "f4",
-        "u64": "u8",
-        "s64": "i8",
-        "f64": "f8",
-    }.items()
+    **{
+        name: np.dtype(code)
+        for name, code in {
+            "pred": "?",
+            "u8": "u1",
+            "s8": "i1",
+            "u16": "u2",
+            "s16": "i2",
+            "u32": "u4",
+            "s32": "i4",
+            "f32": "f4",
+            "u64": "u8",
+            "s64": "i8",
+            "f64": "f8",
+        }.items()
+    },
+    **{name: form.dtype for name, form in FORMATS.items()},
 }
 """numpy's type of each element type."""
 

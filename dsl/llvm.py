@@ -13,11 +13,16 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
+from dsl.formats import FORMATS, encode
+
 LANES = 32
 TYPES = {
     "pred": "i1", "u8": "i8", "s8": "i8", "u16": "i16", "s16": "i16", "u32": "i32", "s32": "i32",
     "u64": "i64", "s64": "i64", "f32": "float", "f64": "double",
+    **{name: f"i{form.bits}" for name, form in FORMATS.items()},
 }  # fmt: skip
+"""LLVM's type of each of WarpIR's. A narrow float is its code: x86 has no arithmetic for them, and what LLVM
+puts in its place calls functions that only some C libraries have."""
 SUFFIX = {"i1": "i1", "i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "float": "f32", "double": "f64"}
 
 
@@ -38,6 +43,12 @@ def constant(value: int | float | bool, scalar: str) -> str:
     bits = int(scalar[1:])
     number = int(value) & ((1 << bits) - 1)
     return str(number - (1 << bits) if number >> (bits - 1) else number)
+
+
+def immediate(value: int | float | bool, type_: str) -> str:
+    """Return a constant of one of WarpIR's types as text; a narrow float is its code."""
+    form = FORMATS.get(type_)
+    return constant(value if form is None else encode(float(value), form), TYPES[type_])
 
 
 def _in_float_range(number: float) -> float:

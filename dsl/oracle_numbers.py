@@ -16,11 +16,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dsl import floats, types
+from dsl.formats import FORMATS
 from dsl.ir import BYTES
 from dsl.lane_ops import DTYPES
 from dsl.lowering import LARGEST_EXPONENT
 
-FLOAT_BASES: dict[str, Any] = {"f32": np.float32, "f64": np.float64}
+FLOAT_BASES: dict[str, Any] = {"f32": np.float32, "f64": np.float64, **dict.fromkeys(FORMATS, float)}
+"""What holds the floats of each type: a narrow one is a Python float that the type can hold."""
 BITWISE = ("and", "or", "xor", "shl", "shr")
 
 
@@ -125,7 +127,7 @@ def number(value: Any, element: str) -> Any:
     kind, source = KINDS[element], element_of(value)
     if type(value) is kind:
         return value
-    if element in types.FLOATS:
+    if element in types.FLOATS and element not in FORMATS:
         whole = source not in (None, "pred", *types.FLOATS)
         return kind(DTYPES[source].type(value).astype(DTYPES[element]) if whole else value)  # type: ignore[index]
     return kind(types.cast_value(float(value) if source in types.FLOATS else value, element))

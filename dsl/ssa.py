@@ -163,7 +163,7 @@ def _phi_places(fn: ir.Function, frontiers: dict[int, set[int]], live: list[set[
 
 
 POISON = {
-    **dict.fromkeys(("f32", "f64"), ir.Imm(math.nan)),
+    **dict.fromkeys(ir.FLOATS, ir.Imm(math.nan)),
     **dict.fromkeys(("s32", "s64"), ir.Imm(-1)),
     "u32": ir.Imm(2**32 - 1),
     "u64": ir.Imm(2**64 - 1),

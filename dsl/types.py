@@ -3,7 +3,7 @@
 What it models: element types (the keys of `ir.BYTES`), which register type holds each, and what numba gives
 for an operator: int32 + int32 is int64, int32 with float32 is float64, int / int is float64. Tests hold every
 rule against numba's own tables.
-What it leaves out: float16, bfloat16, complex numbers and records, which are refused by name.
+What it leaves out: complex numbers and records, which are refused by name.
 Which ncu metric checks it: the split between `smsp__sass_thread_inst_executed_op_f*` and `_op_d*`.
 """
 
@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from dsl import ir
+from dsl.formats import FORMATS, decode, encode
 from dsl.ir import BYTES
 from gpusim.errors import UnsupportedFeature
 
@@ -31,9 +33,17 @@ NUMPY_NAMES = {
     "uint64": "u64",
     "float32": "f32",
     "float64": "f64",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float8_e4m3fn": "e4m3",
+    "float8_e5m2": "e5m2",
 }
 TYPE_NAMES = {short: name for name, short in NUMPY_NAMES.items()}
-FLOATS = ("f32", "f64")
+NUMBA_NAMES = {"__nv_bfloat16": "bf16", "__nv_fp8_e4m3": "e4m3", "__nv_fp8_e5m2": "e5m2"}
+"""How numba.cuda's own types that numba lacks print."""
+STORED = ("f16", "bf16", "e4m3", "e5m2")
+"""Types that arrays hold and registers carry, without arithmetic and conversions."""
+FLOATS = ir.FLOATS
 UNSIGNED = ("u8", "u16", "u32", "u64")
 EXACT_IN_F32 = ("pred", "s8", "u8", "s16")
 """Types that numba turns into float32 when they meet one; every other integer makes float64."""
@@ -124,7 +134,9 @@ def element_type(obj: Any) -> str | None:
             if issubclass(obj, np.generic) and obj.__name__ != "generic"
             else None
         )
-    return NUMPY_NAMES.get(str(obj)) if type(obj).__module__.startswith("numba.core.types") else None
+    if not type(obj).__module__.startswith(("numba.core.types", "numba.cuda")):
+        return None
+    return NUMPY_NAMES.get(str(obj)) or NUMBA_NAMES.get(str(obj))
 
 
 def arg_type(value: Any) -> AnyType:
@@ -296,6 +308,8 @@ def cast_value(value: Any, element: str) -> int | float | bool:
     """
     if element == "pred":
         return bool(value)
+    if element in FORMATS:
+        return decode(encode(value, FORMATS[element]), FORMATS[element])
     if element in FLOATS:
         with np.errstate(over="ignore"):
             return float(np.float32(value)) if element == "f32" else float(value)

@@ -90,9 +90,9 @@ def test_a_virtual_array_has_shape_and_type_and_no_storage() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("float16[4]", "unknown dtype 'float16'; did you mean"),
+        ("float20[4]", "unknown dtype 'float20'; did you mean"),
         ("float32[4]=rnd", "unknown contents 'rnd'; did you mean rand"),
-        ("foo:3", "unknown dtype 'foo'; there are: bool, float32"),
+        ("foo:3", "unknown dtype 'foo'; there are: bfloat16, bool, float16"),
     ],
 )
 def test_an_unknown_name_is_answered_with_near_or_all_names(text: str, message: str) -> None:
@@ -175,6 +175,12 @@ def test_other_dimensions_are_refused(text: str) -> None:
         ("float32[3]=1e39", "float32 holds numbers up to 3.403e[+]38 in size"),
         ("float32:1e39", "float32 holds numbers up to 3.403e[+]38 in size"),
         ("1e400", "write inf for infinity"),
+        ("float16[3]=65505", "float16 holds numbers up to 6.55e[+]04 in size"),
+        ("float16[65506]=arange", "float16 holds numbers up to 6.55e[+]04 in size"),
+        ("bfloat16:1e39", "bfloat16 holds numbers up to 3.39e[+]38 in size"),
+        ("float8_e4m3fn[3]=465", "float8_e4m3fn holds numbers up to 448 in size"),
+        ("float8_e4m3fn:inf", "float8_e4m3fn holds numbers up to 448 in size"),
+        ("float8_e5m2[3]=ints(0,60000)", "float8_e5m2 holds numbers up to 5.734e[+]04 in size"),
     ],
 )
 def test_a_value_that_the_type_cannot_hold_is_refused(text: str, holds: str) -> None:
@@ -194,6 +200,16 @@ def test_a_value_at_the_edge_of_its_type_is_kept() -> None:
     assert value("bool[2]=1").tolist() == [True, True]
     assert value("float32[1]=-inf").tolist() == [-np.inf]
     assert value("float32[1]=3.4e38").tolist() == [float(np.float32(3.4e38))]
+    assert value("float16[2]=65504").tolist() == [65504.0] * 2
+    assert value("float8_e4m3fn:448") == 448 and value("float8_e5m2[1]=-inf").tolist() == [-np.inf]
+
+
+def test_a_number_of_a_narrow_float_type_is_rounded_once() -> None:
+    just_above_a_tie = "1.00390625000001"
+    assert value(f"bfloat16:{just_above_a_tie}") == 1.0078125
+    assert value(f"bfloat16[1]={just_above_a_tie}").tolist() == [1.0078125]
+    assert value("bfloat16:1.00390625") == 1.0
+    assert value("float16[4]").dtype == np.float16 and value("float16[4]").all()
 
 
 def test_a_file_that_no_kernel_can_take_is_refused_with_advice(tmp_path: Path) -> None:

@@ -188,7 +188,7 @@ def with_runtime_shape(o):
 
 
 def with_bad_dtype(o):
-    s = cuda.shared.array(4, np.float16)
+    s = cuda.shared.array(4, np.complex64)
     s[0] = 1
 
 
@@ -311,7 +311,7 @@ REFUSED = {
     with_float_range: "range() of a float",
     with_zero_step: "range() with step 0",
     with_runtime_shape: "the shape of cuda.shared.array is not known when the kernel is compiled",
-    with_bad_dtype: "the dtype of cuda.shared.array is float16; it has to be one of",
+    with_bad_dtype: "the dtype of cuda.shared.array is complex64; it has to be one of",
     with_float_bits: "& of a float",
     with_matmul: "the operator @ is not in",
     with_in: "`in` is not in",

@@ -16,7 +16,7 @@ from dsl.types import ArgType, arg_type
 from gpusim.errors import UnsupportedFeature
 from gpusim.memory import VirtualArray
 
-NAMES = list(types.TYPE_NAMES)
+NAMES = [name for name in types.TYPE_NAMES if name not in types.STORED]
 OPERATORS = {
     "add": operator.add,
     "sub": operator.sub,
@@ -187,6 +187,10 @@ def test_comparisons_widen_to_a_type_that_holds_both() -> None:
         (np.zeros((4, 1)).T, ArgType("f64", 2, "C")),
         (np.zeros((0, 5), np.int16), ArgType("s16", 2, "C")),
         (VirtualArray((2, 3), np.dtype(np.float32)), ArgType("f32", 2, "C")),
+        (np.zeros(3, np.float16), ArgType("f16", 1, "C")),
+        (np.zeros((2, 3), ml_dtypes.bfloat16).T, ArgType("bf16", 2, "F")),
+        (np.zeros(8, ml_dtypes.float8_e4m3fn)[::2], ArgType("e4m3", 1, "A")),
+        (ml_dtypes.float8_e5m2(1.5), ArgType("e5m2")),
     ],
 )
 def test_arguments_have_the_types_that_numba_gives_them(value: Any, expected: ArgType) -> None:
@@ -196,8 +200,7 @@ def test_arguments_have_the_types_that_numba_gives_them(value: Any, expected: Ar
 @pytest.mark.parametrize(
     "value, text",
     [
-        (np.zeros(3, np.float16), "float16"),
-        (np.zeros(3, ml_dtypes.bfloat16), "bfloat16"),
+        (np.zeros(3, ml_dtypes.float8_e4m3fnuz), "float8_e4m3fnuz"),
         (np.zeros(3, complex), "complex128"),
         ([1, 2], "list"),
         ("x", "str"),
@@ -221,7 +224,13 @@ def test_arguments_outside_the_language_are_refused_by_name(value: Any, text: st
         (int, "s64"),
         (float, "f64"),
         (bool, "pred"),
-        (np.float16, None),
+        (np.float16, "f16"),
+        (numba.types.float16, "f16"),
+        (ml_dtypes.bfloat16, "bf16"),
+        (np.dtype(ml_dtypes.float8_e4m3fn), "e4m3"),
+        (ml_dtypes.float8_e5m2, "e5m2"),
+        (ml_dtypes.float8_e4m3fnuz, None),
+        (np.complex64, None),
         (math, None),
         (np.generic, None),
         (np.zeros(3), None),
