@@ -124,7 +124,7 @@ def jit(func_or_sig: Any = None, device: bool = False, **options: Any) -> Any:
     occupancy; numba's others (fastmath, debug, opt, lineinfo, cache, inline, link, launch_bounds
     ...) are kept and ignored.
     """
-    from dsl.launch import Dispatcher
+    from dsl.dispatcher import Dispatcher
     from dsl.source import find
 
     def decorate(py_func: Callable[..., Any]) -> Any:

@@ -1,16 +1,18 @@
 """Signatures given to `@cuda.jit`: the types that scalar arguments are converted to, as numba.cuda does.
 
 What it models: an eager signature such as "void(int32[:], int32)" makes the kernel take an int32, whatever
-the caller passes. What it leaves out: array types (an array brings its own) and return types. Which ncu
-metric checks it: the split between 32-bit and 64-bit arithmetic.
+the caller passes. What it leaves out: the types of arrays in a launch (an array brings its own) and return
+types. Which ncu metric checks it: the split between 32-bit and 64-bit arithmetic.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from dsl.types import AnyType, ArgType, TupleType, element_type
 from gpusim.errors import LaunchRefused, UnsupportedFeature
 
 
@@ -29,6 +31,25 @@ def argument_types(signature: Any) -> tuple[Any, ...] | None:
         return tuple(sigutils.normalize_signature(first)[0])
     except (TypeError, ValueError, NameError, SyntaxError, errors.NumbaError) as error:
         raise UnsupportedFeature(f"the signature {first!r} of cuda.jit cannot be read: {error}") from error
+
+
+def from_numba(type_: Any) -> AnyType:
+    """Return a kernel argument's type for a type of numba's.
+
+    Raise UnsupportedFeature for one that the language does not have.
+    """
+    if hasattr(type_, "layout"):
+        return replace(_scalar(type_.dtype), ndim=type_.ndim, layout=type_.layout)
+    if hasattr(type_, "types"):
+        return TupleType(tuple(map(from_numba, type_.types)), tuple(getattr(type_, "fields", ())))
+    return _scalar(type_)
+
+
+def _scalar(type_: Any) -> ArgType:
+    element = element_type(type_)
+    if element is None:
+        raise UnsupportedFeature(f"the type {type_} of a signature is not in the kernel language")
+    return ArgType(element)
 
 
 def cast_scalars(kernel: str, signature: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -12,8 +12,8 @@ import numpy as np
 
 from dsl import interpreter
 from dsl.device import place_arguments
+from dsl.dispatcher import Dispatcher
 from dsl.engine import Compiled, EngineRun, Key
-from dsl.launch import Dispatcher
 from dsl.messages import Dim3
 from dsl.types import arg_type
 from gpusim.counters import Counters

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from dsl.device import Device
-from dsl.launch import Dispatcher, launch
+from dsl.dispatcher import Dispatcher
+from dsl.launch import launch
 from dsl.messages import dim3
 from dsl.types import leaves
 from gpusim.arch import H200
