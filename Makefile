@@ -11,7 +11,7 @@ FIND_PYTHON := for p in python3 python3.13 python3.12 python3.11 python3.10 pyth
   "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1 && { echo "$$p"; break; }; done
 PYTHON ?= $(shell $(FIND_PYTHON))
 
-.PHONY: help simulate test test-full check fmt bench clean
+.PHONY: help simulate test test-full conformance check fmt bench clean
 
 help: ## Print the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 18
@@ -24,6 +24,9 @@ test: $(VENV)/.installed-test ## Set up, then run the fast tests; no GPU, torch 
 
 test-full: $(VENV)/.installed-test ## Run every test, the long sweeps too
 	$(PYTEST)
+
+conformance: $(VENV)/.installed-conformance ## Run numba-cuda's own tests on this simulator
+	$(BIN)/python -m tests.conformance
 
 check: $(VENV)/.installed-dev ## Lint (ruff) and check types (mypy)
 	$(BIN)/python -m ruff check .
@@ -53,6 +56,11 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 $(VENV)/.installed-test: pyproject.toml | $(VENV)/bin/python
 	@echo "Installing into $(VENV), with what the tests need (once; a minute or two)."
 	@$(BIN)/python -m pip install --quiet -e '.[test]'
+	@touch $(VENV)/.installed $@
+
+$(VENV)/.installed-conformance: pyproject.toml | $(VENV)/bin/python
+	@echo "Installing into $(VENV), with numba-cuda and what its tests need (once; a minute or two)."
+	@$(BIN)/python -m pip install --quiet -e '.[conformance]'
 	@touch $(VENV)/.installed $@
 
 $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
