@@ -87,7 +87,7 @@ def _checked(b: Builder, array: Arr, dim: int, item: Value) -> Operand:
 def load(b: Builder, array: Arr, addr: Operand, cache: str = "") -> Val:
     """Load one element, with PTX's cache hint if one is given."""
     dst = b.reg(register_type(array.type))
-    b.emit(Ld(array.space, array.type, dst, addr, array.name, b.loc, cache))
+    b.emit(Ld(array.space, array.type, (dst,), addr, array.name, b.loc, cache))
     return Val(dst, array.type)
 
 
@@ -98,7 +98,7 @@ def store(b: Builder, array: Arr, addr: Operand, value: Value, cache: str = "") 
             f"{array.name!r} is assigned something that is no number", "store one number at a time"
         )
     operand = convert(b, value, array.type).operand
-    b.emit(St(array.space, array.type, operand, addr, array.name, b.loc, cache))
+    b.emit(St(array.space, array.type, (operand,), addr, array.name, b.loc, cache))
 
 
 def atomic(

@@ -1,19 +1,18 @@
-"""Machine code for memory: index checks, loads, stores and atomics, the data and what is counted of each.
+"""Machine code for memory: index checks, and what is counted of each load, store and atomic.
 
 What it models: one warp instruction becomes one request; its sectors (global, local) or wavefronts (shared)
 are a constant where the lanes' addresses have a known pattern, and are found out by the coalescer or the bank
-rule otherwise. What it leaves out: caches. Checked by `l1tex__t_requests_*`, `l1tex__t_sectors_*`,
-`l1tex__data_pipe_lsu_wavefronts_mem_shared_*`.
+rule otherwise. What it leaves out: the data (dsl/codegen_data.py, dsl/codegen_atomics.py) and caches. Checked
+by `l1tex__t_requests_*`, `l1tex__t_sectors_*`, `l1tex__data_pipe_lsu_wavefronts_mem_shared_*`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dsl import ir, runtime_ll
-from dsl.codegen_alu import Lane, emit
+from dsl import codegen_atomics, codegen_data, ir, runtime_ll
 from dsl.layout import Ctx, Error
-from dsl.llvm import LANES, TYPES, lanes_constant, vector
+from dsl.llvm import LANES, lanes_constant, vector
 from gpusim.memory import LOCAL_BASE
 from gpusim.trace import FIRST_SHIFT, LINE_BYTES, LINE_SHIFT, SECTOR_BYTES, Kind
 
@@ -152,7 +151,7 @@ def _count_sectors(cg: WarpCode, site: int, sectors: str) -> None:
 
 def _trace(cg: WarpCode, instr: ir.Access, kind: Kind, site: int) -> None:
     """Count and trace one global request."""
-    t, size = cg.text, ir.BYTES[instr.type]
+    t, size = cg.text, ir.access_bytes(instr)
     shape = cg.shapes.of(instr.addr)
     header = runtime_ll.span_header(kind, site)
     contiguous = shape.pattern == tuple(size * lane for lane in range(LANES))
@@ -209,7 +208,7 @@ def _trace_lanes(cg: WarpCode, addresses: str, kind: Kind, site: int, by: str) -
 
 def _trace_local(cg: WarpCode, instr: ir.Ld | ir.St, kind: Kind, site: int) -> None:
     """Count and trace a request to local memory: word w of the 32 lanes lies in 128 bytes side by side."""
-    t, size = cg.text, ir.BYTES[instr.type]
+    t = cg.text
     offset = cg.vector(instr.addr, "s64")
     word = t.do(f"shl {WORDS} {t.do(f'lshr {WORDS} {offset}, splat (i64 2)')}, splat (i64 7)")
     byte = t.do(f"and {WORDS} {offset}, splat (i64 3)")
@@ -220,9 +219,7 @@ def _trace_local(cg: WarpCode, instr: ir.Ld | ir.St, kind: Kind, site: int) -> N
     number = t.do(f"add i64 {t.do(f'mul i64 {block}, {cg.n_warps}')}, {warp}")
     base = t.do(f"add i64 {t.do(f'mul i64 {number}, {LANES * cg.local_frame_bytes}')}, {LOCAL_BASE}")
     first = t.do(f"add {WORDS} {lane}, {t.splat(base, 'i64')}")
-    _trace_lanes(cg, first, kind, site, runtime_ll.COALESCE)
-    if size == 8:
-        _trace_lanes(cg, t.do(f"add {WORDS} {first}, splat (i64 128)"), kind, site, runtime_ll.COALESCE)
+    _trace_lanes(cg, first, kind, site, runtime_ll.COALESCE_WORDS[max(1, ir.access_bytes(instr) // 4)])
 
 
 def _count_shared(cg: WarpCode, instr: ir.Access, site: int) -> None:
@@ -230,7 +227,7 @@ def _count_shared(cg: WarpCode, instr: ir.Access, site: int) -> None:
 
     Those of a full warp with a known pattern are a constant, which dsl/engine.py adds up later.
     """
-    t, size = cg.text, ir.BYTES[instr.type]
+    t, size = cg.text, ir.access_bytes(instr)
     shape = cg.shapes.of(instr.addr)
     if cg.full and not shape.varying:
         return
@@ -253,23 +250,55 @@ def _count_shared(cg: WarpCode, instr: ir.Access, site: int) -> None:
 def _ideal(cg: WarpCode, size: int) -> str:
     """Return the wavefronts the active lanes take with consecutive addresses.
 
-    Up to 4 bytes a lane that is 1; with 8 bytes, one for each half of the warp in use.
+    Up to 4 bytes a lane that is 1; with 8 (16) bytes, one for each half (quarter) of the warp in use.
     """
     t = cg.text
     if size <= 4:
         return "1"
-    low = t.do(f"icmp ne i32 {t.do(f'and i32 {cg.bits}, 65535')}, 0")
-    high = t.do(f"icmp ugt i32 {cg.bits}, 65535")
-    return t.do(f"add i64 {t.do(f'zext i1 {low} to i64')}, {t.do(f'zext i1 {high} to i64')}")
+    width = LANES * 4 // size
+    parts = [(1 << width) - 1 << first for first in range(0, LANES, width)]
+    used = [t.do(f"icmp ne i32 {t.do(f'and i32 {cg.bits}, {part}')}, 0") for part in parts]
+    total = "0"
+    for flag in used:
+        total = t.do(f"add i64 {total}, {t.do(f'zext i1 {flag} to i64')}")
+    return total
 
 
-# ------------------------------------------------------------------------------------------ data
+# ------------------------------------------------------------------------------------------ an access
+
+
+def _check_aligned(cg: WarpCode, instr: ir.Access, site: int) -> None:
+    """Stop the launch where an active lane's vector does not start at a multiple of its bytes."""
+    t, size = cg.text, ir.access_bytes(instr)
+    shape = cg.shapes.of(instr.addr)
+    whole = shape.pattern is not None and all(p % size == 0 for p in shape.pattern)
+    if whole and shape.divisor % size == 0:
+        return
+    if whole:
+        rest = t.do(f"and i64 {cg.raw(instr.addr, 's64')}, {size - 1}")
+        bad = t.do(f"select i1 {t.do(f'icmp ne i64 {rest}, 0')}, i32 {cg.bits}, i32 0")
+    else:
+        rest = t.do(f"and {WORDS} {cg.vector(instr.addr, 's64')}, splat (i64 {size - 1})")
+        bad = t.do(f"and i32 {t.bits(t.do(f'icmp ne {WORDS} {rest}, zeroinitializer'))}, {cg.bits}")
+    fail, fine = t.name("astray"), t.name("fine")
+    t.put(f"br i1 {t.do(f'icmp ne i32 {bad}, 0')}, label %{fail}, label %{fine}, !prof !1")
+    t.label(fail)
+    kept = dict(cg.values)
+    t.put(f"store {WORDS} {cg.vector(instr.addr, 's64')}, ptr {t.field('%ctx', Ctx.ERROR_INDEX)}, align 8")
+    cg.values = kept
+    mask = t.do(f"zext i32 {bad} to i64")
+    for word, value in ((Ctx.ERROR_SITE, site), (Ctx.ERROR_MASK, mask)):
+        t.put(f"store i64 {value}, ptr {t.field('%ctx', word)}")
+    cg.fail(Error.MISALIGNED)
+    t.label(fine)
 
 
 def access(cg: WarpCode, instr: ir.Access) -> None:
     """Emit one load, store or atomic: what is counted first, then the data."""
     site = cg.number_of_site(instr)
     private = instr.space == "local" and instr.array in cg.options.register_arrays
+    if ir.elements(instr) > 1:
+        _check_aligned(cg, instr, site)
     if instr.space == "shared":
         _count_shared(cg, instr, site)
     elif instr.space == "global":
@@ -280,11 +309,11 @@ def access(cg: WarpCode, instr: ir.Access) -> None:
         return
     match instr:
         case ir.Ld():
-            _load(cg, instr)
+            codegen_data.load(cg, instr)
         case ir.St():
-            _store(cg, instr)
+            codegen_data.store(cg, instr)
         case ir.Atom():
-            _atomic(cg, instr)
+            codegen_atomics.atomic(cg, instr)
 
 
 def _kind(instr: ir.Access) -> Kind:
@@ -294,198 +323,3 @@ def _kind(instr: ir.Access) -> Kind:
     if isinstance(instr, ir.St):
         return Kind.STORE
     return Kind.RED if instr.dst is None else Kind.ATOM
-
-
-def _base(cg: WarpCode, instr: ir.Access) -> str:
-    return {"global": "%global", "shared": "%shared"}.get(instr.space) or cg.local_array(instr.array)
-
-
-def _offset(cg: WarpCode, instr: ir.Access) -> str:
-    """Return the byte offset of a uniform access, or of the first of lanes that lie side by side.
-
-    An element of a private array is a vector of 32 lanes.
-    """
-    t = cg.text
-    offset = cg.raw(instr.addr, "s64")
-    if instr.space != "local":
-        return offset
-    start = cg.local_start(instr.array)
-    return t.do(f"mul i64 {t.do(f'sub i64 {offset}, {start}')}, {LANES}")
-
-
-def _pointers(cg: WarpCode, instr: ir.Access) -> str:
-    """Return the lanes' host pointers."""
-    t, size = cg.text, ir.BYTES[instr.type]
-    offsets = cg.vector(instr.addr, "s64")
-    if instr.space == "local":
-        relative = t.do(f"sub {WORDS} {offsets}, splat (i64 {cg.local_start(instr.array)})")
-        lanes = lanes_constant(tuple(size * i for i in range(LANES)), "i64")
-        offsets = t.do(f"add {WORDS} {t.do(f'mul {WORDS} {relative}, splat (i64 {LANES})')}, {lanes}")
-    return t.do(f"getelementptr i8, ptr {_base(cg, instr)}, {WORDS} {offsets}")
-
-
-def _side_by_side(cg: WarpCode, instr: ir.Ld | ir.St) -> bool:
-    """Tell whether the lanes' elements lie side by side in host memory."""
-    shape, size = cg.shapes.of(instr.addr), ir.BYTES[instr.type]
-    if instr.space == "local":
-        return shape.uniform
-    return shape.pattern == tuple(size * lane for lane in range(LANES))
-
-
-def _load(cg: WarpCode, instr: ir.Ld) -> None:
-    t, memory = cg.text, TYPES[instr.type] if instr.type != "pred" else "i8"
-    size = ir.BYTES[instr.type]
-    kind = vector(memory)
-    if cg.shapes.of(instr.dst).uniform:
-        pointer = t.do(f"getelementptr i8, ptr {_base(cg, instr)}, i64 {_offset(cg, instr)}")
-        value = t.do(f"load {memory}, ptr {pointer}, align {size}")
-        cg.define(instr.dst, _widened(cg, value, instr, False))
-        return
-    masked = [("i32", str(size)), (FLAGS, cg.mask), (kind, "zeroinitializer")]
-    if _side_by_side(cg, instr):
-        pointer = t.do(f"getelementptr i8, ptr {_base(cg, instr)}, i64 {_offset(cg, instr)}")
-        if cg.full or instr.space == "local":
-            value = t.do(f"load {kind}, ptr {pointer}, align {size}")
-        else:
-            args = [("ptr", pointer), *masked]
-            value = t.call(kind, f"llvm.masked.load.v{LANES}{_suffix(memory)}.p0", *args)
-    else:
-        args = [(vector("ptr"), _pointers(cg, instr)), *masked]
-        value = t.call(kind, f"llvm.masked.gather.v{LANES}{_suffix(memory)}.v{LANES}p0", *args)
-    cg.define(instr.dst, _widened(cg, value, instr, True))
-
-
-def _suffix(scalar: str) -> str:
-    return {"float": "f32", "double": "f64"}.get(scalar, scalar)
-
-
-def _widened(cg: WarpCode, value: str, instr: ir.Ld, is_vector: bool) -> str:
-    """Return a loaded element in the register's type: small integers extended, a predicate's byte tested."""
-    t = cg.text
-    form = vector if is_vector else (lambda s: s)
-    if instr.type == "pred":
-        zero = "zeroinitializer" if is_vector else "0"
-        return t.do(f"icmp ne {form('i8')} {value}, {zero}")
-    if instr.type in ("u8", "s8", "u16", "s16"):
-        extend = "sext" if instr.type[0] == "s" else "zext"
-        return t.do(f"{extend} {form(TYPES[instr.type])} {value} to {form('i32')}")
-    return cg.reinterpreted(value, instr.type, instr.dst.type, is_vector)
-
-
-def _narrowed(cg: WarpCode, instr: ir.St | ir.Atom, is_vector: bool) -> tuple[str, str]:
-    """Return (LLVM type, value) of what a store writes."""
-    t = cg.text
-    form = vector if is_vector else (lambda s: s)
-    register = {"u8": "u32", "s8": "s32", "u16": "u32", "s16": "s32"}.get(instr.type, instr.type)
-    value = cg.vector(instr.value, register) if is_vector else cg.raw(instr.value, register)
-    if instr.type == "pred":
-        return "i8", t.do(f"zext {form('i1')} {value} to {form('i8')}")
-    if register != instr.type:
-        return TYPES[instr.type], t.do(f"trunc {form('i32')} {value} to {form(TYPES[instr.type])}")
-    return TYPES[instr.type], value
-
-
-def _store(cg: WarpCode, instr: ir.St) -> None:
-    t, size = cg.text, ir.BYTES[instr.type]
-    if cg.shapes.of(instr.addr).uniform and instr.space != "local":
-        _store_one(cg, instr)
-        return
-    memory, value = _narrowed(cg, instr, True)
-    kind = vector(memory)
-    if not _side_by_side(cg, instr):
-        args = [(kind, value), (vector("ptr"), _pointers(cg, instr)), ("i32", str(size)), (FLAGS, cg.mask)]
-        t.call("void", f"llvm.masked.scatter.v{LANES}{_suffix(memory)}.v{LANES}p0", *args)
-        return
-    pointer = t.do(f"getelementptr i8, ptr {_base(cg, instr)}, i64 {_offset(cg, instr)}")
-    if cg.full:
-        t.put(f"store {kind} {value}, ptr {pointer}, align {size}")
-    elif instr.space == "local":
-        old = t.do(f"load {kind}, ptr {pointer}, align {size}")
-        merged = t.do(f"select {FLAGS} {cg.mask}, {kind} {value}, {kind} {old}")
-        t.put(f"store {kind} {merged}, ptr {pointer}, align {size}")
-    else:
-        args = [(kind, value), ("ptr", pointer), ("i32", str(size)), (FLAGS, cg.mask)]
-        t.call("void", f"llvm.masked.store.v{LANES}{_suffix(memory)}.p0", *args)
-
-
-def _store_one(cg: WarpCode, instr: ir.St) -> None:
-    """Store to one address from all lanes: the highest active lane's value stays."""
-    t = cg.text
-    pointer = t.do(f"getelementptr i8, ptr {_base(cg, instr)}, i64 {_offset(cg, instr)}")
-    varying = not cg.shapes.of(instr.value).uniform
-    memory, value = _narrowed(cg, instr, varying)
-    if varying:
-        value = t.do(f"extractelement {vector(memory)} {value}, i32 {_highest_lane(cg)}")
-    t.put(f"store {memory} {value}, ptr {pointer}, align {ir.BYTES[instr.type]}")
-
-
-def _highest_lane(cg: WarpCode) -> str:
-    if cg.full:
-        return str(LANES - 1)
-    t = cg.text
-    zeros = t.call("i32", "llvm.ctlz.i32", ("i32", cg.bits), ("i1", "true"))
-    return t.do(f"sub i32 31, {zeros}")
-
-
-def _after_atomic(cg: WarpCode, instr: ir.Atom, old: str, value: str, number: str) -> str:
-    """Return what one lane's atomic leaves in memory."""
-    lane = Lane(cg.text, instr.type, False)
-    match instr.op:
-        case "exch":
-            return value
-        case "cas":
-            assert instr.compare is not None, "the front end gives cas its comparand"
-            expected = cg.vector(instr.compare, instr.type)
-            one = cg.text.do(f"extractelement {vector(lane.scalar)} {expected}, i32 {number}")
-            return lane.select(_same_bits(lane, old, one), value, old)
-        case "inc":
-            wraps = lane.cmp("icmp uge", old, value)
-            return lane.select(wraps, lane.k(0), lane.bin("add", old, lane.k(1)))
-        case "dec":
-            outside = lane.other("pred").bin(
-                "or", lane.cmp("icmp eq", old, lane.k(0)), lane.cmp("icmp ugt", old, value)
-            )
-            return lane.select(outside, value, lane.bin("sub", old, lane.k(1)))
-        case "max_nan" | "min_nan":
-            larger = emit(lane, instr.op.removesuffix("_nan"), [old, value], [None, None])
-            return lane.select(lane.cmp("fcmp uno", old, old), old, larger)
-    return emit(lane, instr.op, [old, value], [None, None])
-
-
-def _same_bits(lane: Lane, a: str, b: str) -> str:
-    """Compare as a compare-and-swap does: bits, of floats too."""
-    if lane.type[0] != "f":
-        return lane.cmp("icmp eq", a, b)
-    ints = lane.other("u32" if lane.type == "f32" else "u64")
-    return ints.cmp("icmp eq", lane.cast("bitcast", a, ints), lane.cast("bitcast", b, ints))
-
-
-def _atomic(cg: WarpCode, instr: ir.Atom) -> None:
-    """Do an atomic a lane at a time, in ascending order."""
-    t = cg.text
-    memory, values = _narrowed(cg, instr, True)
-    kind, pointers = vector(memory), _pointers(cg, instr)
-    size = ir.BYTES[instr.type]
-    if instr.compare is not None:
-        cg.vector(instr.compare, instr.type)  # before the loop, so that its lanes are at hand inside
-    before, loop, after = t.name("atom"), t.name("lane"), t.name("after")
-    t.put(f"br label %{before}")
-    t.label(before)
-    t.put(f"br label %{loop}")
-    t.label(loop)
-    rest, olds, next_rest, next_olds = (f"%{t.name()}" for _ in range(4))
-    t.put(f"{rest} = phi i32 [ {cg.bits}, %{before} ], [ {next_rest}, %{loop} ]")
-    t.put(f"{olds} = phi {kind} [ zeroinitializer, %{before} ], [ {next_olds}, %{loop} ]")
-    lane = t.call("i32", "llvm.cttz.i32", ("i32", rest), ("i1", "true"))
-    pointer = t.do(f"extractelement {vector('ptr')} {pointers}, i32 {lane}")
-    value = t.do(f"extractelement {kind} {values}, i32 {lane}")
-    old = t.do(f"load {memory}, ptr {pointer}, align {size}")
-    new = _after_atomic(cg, instr, old, value, lane)
-    t.put(f"store {memory} {new}, ptr {pointer}, align {size}")
-    t.put(f"{next_olds} = insertelement {kind} {olds}, {memory} {old}, i32 {lane}")
-    less = t.do(f"sub i32 {rest}, 1")
-    t.put(f"{next_rest} = and i32 {rest}, {less}")
-    t.put(f"br i1 {t.do(f'icmp eq i32 {next_rest}, 0')}, label %{after}, label %{loop}")
-    t.label(after)
-    if instr.dst is not None:
-        cg.define(instr.dst, cg.reinterpreted(next_olds, instr.type, instr.dst.type, True))

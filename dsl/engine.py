@@ -40,7 +40,7 @@ from dsl.shapes import Shapes
 from dsl.ssa import Ssa, build
 from dsl.tally import Tally
 from gpusim.atomics import collide_entry
-from gpusim.coalescer import coalesce_entry
+from gpusim.coalescer import coalesce_entry, coalesce_four_words_entry, coalesce_two_words_entry
 from gpusim.errors import LaunchRefused, UserError
 from gpusim.memory import GlobalMemory
 from gpusim.runtime import cache_home
@@ -60,6 +60,8 @@ Advance = Callable[[int], None]
 _Trace = tuple[np.ndarray, np.ndarray]
 _ENTRIES = {
     runtime_ll.COALESCE: coalesce_entry,
+    runtime_ll.COALESCE_WORDS[2]: coalesce_two_words_entry,
+    runtime_ll.COALESCE_WORDS[4]: coalesce_four_words_entry,
     runtime_ll.COLLIDE: collide_entry,
     runtime_ll.WAVEFRONTS: wavefronts_entry,
     runtime_ll.ATOMIC_WAVEFRONTS: atomic_wavefronts_entry,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dsl import messages
+from dsl.codegen_values import parameter_words
 from dsl.layout import Ctx, Error, Frame
 from dsl.shapes import LANES
 from gpusim.errors import LaunchRefused, WarpDivergence
@@ -106,6 +107,8 @@ class HostThread:
         match Error(int(ctx[Ctx.ERROR])):
             case Error.OUT_OF_BOUNDS:
                 return self._out_of_bounds((x, y, z), site)
+            case Error.MISALIGNED:
+                return self._misaligned((x, y, z), site)
             case Error.BARRIER | Error.BARRIER_MIXED as kind:
                 return self._barrier((x, y, z), site, kind)
             case Error.WARP_MASK | Error.WARP_SOURCE as kind:
@@ -137,6 +140,16 @@ class HostThread:
         return messages.out_of_bounds(
             fn.name, chk.array, chk.dim, index, extent, block, thread, *place, key.strict_index
         )
+
+    def _misaligned(self, block: messages.Dim3, site: int) -> Exception:
+        fn, ctx, (_, instr) = self.compiled.fn, self.ctx, self.compiled.sites[site]
+        mask = int(ctx[Ctx.ERROR_MASK])
+        lane = (mask & -mask).bit_length() - 1
+        thread = messages.thread_of(int(ctx[Ctx.WARP]), lane, self.compiled.key.block)
+        # The code knows parameters by their place; the array's base is the word of that name.
+        words = dict(zip(parameter_words(fn), self._params.view(np.int64).tolist(), strict=False))
+        start = messages.start_of(fn, words, instr)
+        return messages.misaligned(fn.name, instr, int(ctx[Ctx.ERROR_INDEX + lane]), start, block, thread)
 
     def _warp_apart(self, block: messages.Dim3, site: int, kind: Error) -> Exception:
         """Say which lane of a warp operation is not where its mask, or another lane, wants it."""

@@ -204,11 +204,25 @@ def _storage(
     return space.reshape(-1), start[:, None] + np.arange(size)
 
 
+def _check_aligned(
+    run: _BlockRun, warp: Warp, instr: MemoryInstr, lanes: Mapping[int, int], size: int
+) -> None:
+    """Raise Misaligned for the lowest lane whose vector does not start at a multiple of its bytes."""
+    if ir.elements(instr) == 1:
+        return
+    for lane, address in lanes.items():
+        if address % size:
+            start = messages.start_of(run.launch.fn, run.launch.params, instr)
+            thread = _thread(run, warp, lane)
+            raise messages.misaligned(run.launch.fn.name, instr, address, start, run.ctaid, thread)
+
+
 def _access(run: _BlockRun, warp: Warp, instr: MemoryInstr, mask: Array) -> None:
     """Run one memory instruction: count it, then move the data."""
-    size = ir.BYTES[instr.type]
+    size = ir.access_bytes(instr)
     addresses = warp.read(instr.addr, "s64")
     lanes = {int(lane): int(addresses[lane]) for lane in np.flatnonzero(mask)}
+    _check_aligned(run, warp, instr, lanes, size)
     storage, where = _storage(run, warp, instr, lanes, size)
     _count_access(run, warp, instr, lanes, size)
     if isinstance(instr, ir.Ld):

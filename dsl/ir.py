@@ -169,16 +169,18 @@ class Chk:
 
 @dataclass(frozen=True, slots=True)
 class Ld:
-    """Load dst from `addr` (s64) in a space.
+    """Load one element into each of dsts from `addr` (s64) on in a space.
 
     space: global (byte address), shared (byte offset in the block) or local (byte offset in the thread).
     `type` is the element type in memory; u8, s8, u16, s16 and pred widen into the register (u32, s32, pred).
+    Two or four elements side by side, 16 bytes at most, are one access of a vector (PTX ld.v2, ld.v4): one
+    request, aligned to its `access_bytes`. An address that is not is an error.
     `cache` is PTX's hint: "" or ca (all levels), cg and cv (L2 only), cs and lu (all levels, as ca here).
     """
 
     space: str
     type: str
-    dst: Reg
+    dsts: tuple[Reg, ...]
     addr: Operand
     array: str
     loc: Loc
@@ -187,14 +189,16 @@ class Ld:
 
 @dataclass(frozen=True, slots=True)
 class St:
-    """Store `value` to `addr`, spaces and types as in Ld; where lanes collide, the highest lane's stays.
+    """Store `values` side by side from `addr` on, spaces, types and vectors as in Ld.
+
+    Where lanes collide, the highest lane's stay.
 
     `cache` is PTX's hint (wb, cg, cs, wt); stores go through L1 to L2 with any of them.
     """
 
     space: str
     type: str
-    value: Operand
+    values: tuple[Operand, ...]
     addr: Operand
     array: str
     loc: Loc
@@ -457,7 +461,7 @@ _OPERANDS: dict[type, tuple[str, ...]] = {
     Selp: ("a", "b", "cond"),
     Chk: ("index", "extent"),
     Ld: ("addr",),
-    St: ("value", "addr"),
+    St: ("values", "addr"),
     Atom: ("value", "addr", "compare"),
     Shfl: ("src", "lane", "mask"),
     Vote: ("pred", "mask"),
@@ -467,6 +471,16 @@ _OPERANDS: dict[type, tuple[str, ...]] = {
     Bar: ("pred",),
 }
 """The fields that hold operands, or tuples of operands; one that is None is not there."""
+
+
+def elements(instr: Access) -> int:
+    """Return how many elements side by side an access moves in each lane: 1, or those of a vector."""
+    return len(instr.dsts) if isinstance(instr, Ld) else len(instr.values) if isinstance(instr, St) else 1
+
+
+def access_bytes(instr: Access) -> int:
+    """Return the bytes that an access moves in each lane (1 to 16), which its address is a multiple of."""
+    return elements(instr) * BYTES[instr.type]
 
 
 def sources(instr: Instr | Terminator | None) -> tuple[Operand, ...]:

@@ -48,7 +48,7 @@ def line_accesses(tally: Tally, params: Mapping[str, int | float]) -> tuple[Line
     for instr, kind, counts in tally.by_site():
         if counts.requests == 0:
             continue
-        size = ir.BYTES[instr.type]
+        size = ir.access_bytes(instr)
         taken = counts.sectors if isinstance(counts, SpaceCounts) else counts.wavefronts
         ideal = None if isinstance(counts, SpaceCounts) else counts.ideal_wavefronts
         access = LineAccess(

@@ -77,6 +77,8 @@ class Error(IntEnum):
     """ERROR_INDEX holds the masks that the lanes named."""
     WARP_SOURCE = 7
     """ERROR_INDEX holds the lanes that the lanes read."""
+    MISALIGNED = 8
+    """ERROR_SITE is the memory instruction, ERROR_INDEX holds the lanes' addresses."""
 
 
 class Frame(IntEnum):
@@ -95,7 +97,8 @@ SPLIT = -3
 
 The other warps still run on to the barrier.
 """
-TRACE_SLACK_RECORDS = 80
-"""Free records a request needs before it is written: 2 marks and at most 64 lines of one warp access."""
+TRACE_SLACK_RECORDS = 136
+"""Free records a request needs before it is written: marks, and at most 128 lines of one warp access (16
+bytes a lane of local memory)."""
 LANES_ALL = np.uint32(0xFFFFFFFF)
 """The mask of a full warp."""

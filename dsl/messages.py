@@ -9,7 +9,14 @@ import re
 from collections.abc import Mapping
 
 from dsl import ir
-from gpusim.errors import BarrierDivergence, EndlessLoop, KernelFault, OutOfBounds, WarpDivergence
+from gpusim.errors import (
+    BarrierDivergence,
+    EndlessLoop,
+    KernelFault,
+    Misaligned,
+    OutOfBounds,
+    WarpDivergence,
+)
 
 Dim3 = tuple[int, int, int]
 LANES = 32
@@ -78,6 +85,27 @@ def outside_memory(
     return OutOfBounds(
         f"kernel {kernel}, block {block}, thread {thread}, {file}:{line}: address {address} of {array!r} is "
         f"outside {space} memory ({limit} bytes); check the index expression"
+    )
+
+
+def start_of(fn: ir.Function, params: Mapping[str, int | float], instr: ir.Access) -> int:
+    """Return where the array of an access starts in its space, in bytes."""
+    placed: list[ir.SharedArray | ir.LocalArray] = [*fn.shared, *fn.local]
+    offsets = {a.name: a.offset for a in placed}
+    return int(params[f"{instr.array}.base"] if instr.space == "global" else offsets[instr.array])
+
+
+def misaligned(
+    kernel: str, instr: ir.Access, address: int, start: int, block: Dim3, thread: Dim3
+) -> Misaligned:
+    """Say which thread asks for a vector at an address that the card faults at; start: of its array."""
+    size, name = ir.access_bytes(instr), instr.array
+    index = f"index {(address - start) // size}" if (address - start) % size == 0 else "an element"
+    return Misaligned(
+        f"kernel {kernel}, block {block}, thread {thread}, {instr.loc.file}:{instr.loc.line}: {index} of "
+        f"{name!r}, byte {address - start} of the array, is at address {address}, which is no multiple of "
+        f"{size}: an access of {size} bytes a thread has to be aligned to them; start the array, and each of "
+        f"its rows, at a multiple of {size} bytes, or use elements of {ir.BYTES[instr.type]} bytes"
     )
 
 

@@ -166,8 +166,8 @@ class Shapes:
                 return self._cvt(block, instr, shapes[0])
             case ir.Sreg(name=name):
                 return self._special(name)
-            case ir.LdParam(name=name):
-                return Shape(ZERO, 256 if name.endswith(".base") else 1)
+            case ir.LdParam():
+                return UNIFORM  # an array may be a view, so its base is a multiple of nothing
             case ir.Chk(index=index):
                 return self._chk(block, index, shapes[0], shapes[1])
             case ir.Selp():

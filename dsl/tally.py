@@ -93,7 +93,7 @@ class Tally:
         warps, lanes = (int(v) for v in self.block_execs[b])
         counts = getattr(counters, _counted_in(instr))
         counts.lanes += lanes
-        counts.bytes += lanes * ir.BYTES[instr.type]
+        counts.bytes += lanes * ir.access_bytes(instr)
         counts.requests += warps
         self._add_traffic(counts, number, instr, int(self.execs[b, 0]))
 
@@ -112,7 +112,7 @@ class Tally:
         pattern = self.compiled.shapes.of(instr.addr).pattern
         if pattern is None:
             return 0, 0
-        addresses, size = np.array(pattern, np.int64), ir.BYTES[instr.type]
+        addresses, size = np.array(pattern, np.int64), ir.access_bytes(instr)
         addresses -= addresses.min()
         if isinstance(instr, ir.Atom):
             taken = atomic_wavefronts(addresses, LANES_ALL, size)

@@ -4,8 +4,8 @@ What it models: narrow elements in 32-bit registers, colliding stores (the highe
 in the order of lanes. What it leaves out: addresses, bounds and counts (dsl/interpreter.py). Checked by no
 ncu metric.
 
-`storage` is the space as bytes; `where`, of shape (active lanes, bytes an element), says where each element
-lies.
+`storage` is the space as bytes; `where`, of shape (active lanes, bytes a lane), says where the elements
+of each lane lie.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from dsl.warp import Warp, widen
 
 
 def load(warp: Warp, instr: ir.Ld, storage: Array, where: Array, mask: Array) -> None:
-    """Read an element in each lane, widened to its register."""
+    """Read the elements of each lane, each widened to its register."""
     raw = storage[where]
-    values = np.zeros(LANES, lane_ops.DTYPES[instr.type])
-    values[mask] = raw[:, 0] != 0 if instr.type == "pred" else raw.view(lane_ops.DTYPES[instr.type])[:, 0]
-    warp.write(instr.dst, widen(values, instr.dst.type), mask)
+    found = raw != 0 if instr.type == "pred" else raw.view(lane_ops.DTYPES[instr.type])
+    for k, dst in enumerate(instr.dsts):
+        values = np.zeros(LANES, lane_ops.DTYPES[instr.type])
+        values[mask] = found[:, k]
+        warp.write(dst, widen(values, dst.type), mask)
 
 
 def _values(warp: Warp, operand: ir.Operand, type_: str) -> Array:
@@ -39,9 +41,9 @@ def _values(warp: Warp, operand: ir.Operand, type_: str) -> Array:
 
 def store(warp: Warp, instr: ir.St, storage: Array, where: Array, mask: Array) -> None:
     """Write lane after lane, so that the highest lane's value stays."""
-    values = _values(warp, instr.value, instr.type)[mask]
-    for place, value in zip(where, values, strict=True):
-        storage[place] = np.frombuffer(value.tobytes(), np.uint8)
+    values = np.stack([_values(warp, v, instr.type)[mask] for v in instr.values], axis=1)
+    for place, elements in zip(where, values, strict=True):
+        storage[place] = np.frombuffer(elements.tobytes(), np.uint8)
 
 
 def atomic(warp: Warp, instr: ir.Atom, storage: Array, where: Array, mask: Array) -> None:

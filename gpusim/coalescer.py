@@ -11,7 +11,7 @@ import numpy as np
 from numba import types
 from numba.np.numpy_support import carray
 
-from gpusim.runtime import c_entry, jit, popcount, trailing_zeros
+from gpusim.runtime import c_entry, jit, popcount, signed, trailing_zeros
 from gpusim.trace import FIRST_SHIFT, KIND_SHIFT, LINE_SHIFT, SITE_SHIFT
 
 POINTERS = types.int64(
@@ -66,6 +66,45 @@ def coalesce(addresses: np.ndarray, mask: np.uint32, kind: int, site: int, out: 
         records += 1
         sectors += popcount(touched)
     return records | sectors << 32
+
+
+@jit
+def coalesce_words(
+    addresses: np.ndarray, mask: np.uint32, words: int, kind: int, site: int, out: np.ndarray
+) -> int:
+    """Do the same for local memory, where the `words` 4-byte words of one lane lie 128 bytes apart.
+
+    out: uint64, room for 32 x words. Lines are ordered by lowest lane, then by word.
+    """
+    records = 0
+    sectors = 0
+    for lane in range(32):
+        for word in range(words if mask >> np.uint32(lane) & np.uint32(1) else 0):
+            address = addresses[lane] + 128 * word
+            at = 0
+            while at < records and signed(out[at] >> np.uint64(LINE_SHIFT)) != address >> 7:
+                at += 1
+            if at == records:
+                out[at] = header(kind, site) | np.uint64(address >> 7) << np.uint64(LINE_SHIFT)
+                records += 1
+            sector = np.uint64(1) << (np.uint64(address >> 5) & np.uint64(3))
+            sectors += 1 if out[at] & sector == 0 else 0
+            out[at] |= sector
+    if records > 0:
+        out[0] |= np.uint64(1) << np.uint64(FIRST_SHIFT)
+    return records | sectors << 32
+
+
+@c_entry(POINTERS)
+def coalesce_two_words_entry(addresses, mask, kind, site, out):  # type: ignore[no-untyped-def]
+    """Call `coalesce_words` for 8 bytes a lane with raw pointers."""
+    return coalesce_words(carray(addresses, 32), mask, 2, kind, site, carray(out, 64))
+
+
+@c_entry(POINTERS)
+def coalesce_four_words_entry(addresses, mask, kind, site, out):  # type: ignore[no-untyped-def]
+    """Call `coalesce_words` for 16 bytes a lane with raw pointers."""
+    return coalesce_words(carray(addresses, 32), mask, 4, kind, site, carray(out, 128))
 
 
 @c_entry(POINTERS)

@@ -15,6 +15,10 @@ class OutOfBounds(UserError):
     """A thread reads or writes outside an array."""
 
 
+class Misaligned(UserError):
+    """A thread reads or writes a vector at an address that is no multiple of its bytes."""
+
+
 class BarrierDivergence(UserError):
     """Some threads of a block reach a barrier that others do not."""
 

@@ -80,11 +80,11 @@ class Builder:
 
     def load(self, space: str, type_: str, addr: ir.Operand, array: str = "a") -> Reg:
         dst = self.reg(type_)
-        self.add(ir.Ld, space, type_, dst, addr, array)
+        self.add(ir.Ld, space, type_, (dst,), addr, array)
         return dst
 
     def store(self, space: str, type_: str, value: ir.Operand, addr: ir.Operand, array: str = "a") -> None:
-        self.add(ir.St, space, type_, value, addr, array)
+        self.add(ir.St, space, type_, (value,), addr, array)
 
     def done(self) -> ir.Function:
         return ir.Function("kernel", "k.py", (), self.blocks, n_regs=self.n, **self.fields)

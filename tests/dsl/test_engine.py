@@ -135,6 +135,25 @@ def test_a_private_array_with_constant_indices_is_registers_and_one_without_is_l
 
 
 @cuda.jit
+def wide_and_moving(o, places):
+    t = cuda.threadIdx.x
+    table = cuda.local.array(40, np.float64)
+    for k in range(40):
+        table[k] = k + t
+    o[t] = table[places[t]]
+
+
+def test_a_local_access_of_8_bytes_is_one_request_also_where_lanes_use_different_places():
+    places = np.random.default_rng(0).integers(0, 40, 64).astype(np.int32)
+    engine, oracle = both(wide_and_moving, (1, 1, 1), (64, 1, 1), (np.zeros(64), places))
+    assert_equal(engine, oracle)
+    # A store of a warp: 2 words, 128 bytes each.
+    assert (engine.counters.local_store.requests, engine.counters.local_store.sectors) == (80, 640)
+    local = unpack(np.concatenate(engine.traces))
+    assert local[local["kind"] == Kind.LOCAL_LOAD]["first"].sum() == 2
+
+
+@cuda.jit
 def early(o):
     i = cuda.grid(1)
     s = cuda.shared.array(64, float32)

@@ -543,7 +543,7 @@ def constants(o):
 def test_globals_are_constants_and_constant_conditions_prune() -> None:
     assert agree(constants, 1, 1, out(8, np.float32))[0][2] == 0.125
     stores = [
-        i.value
+        i.values[0]
         for b in compiled(constants, F32A).blocks
         for i in b.instrs
         if isinstance(i, ir.St) and i.space == "shared"

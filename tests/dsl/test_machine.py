@@ -120,7 +120,7 @@ def test_memory_checks_special_registers_and_warp_operations_count_no_arithmetic
     for instr in (
         ir.Chk(r, r, r, "a", 0, LOC),
         ir.Sreg(ir.Reg(1, "s32"), "tid.x", LOC),
-        ir.Ld("global", "f32", ir.Reg(2, "f32"), r, "a", LOC),
+        ir.Ld("global", "f32", (ir.Reg(2, "f32"),), r, "a", LOC),
         alu("and", "pred"),
         alu("mov", "s32"),
         ir.SyncWarp(ir.Imm(0xFFFFFFFF), LOC),

@@ -217,7 +217,7 @@ def loads(o, x, i):
 
 def test_a_load_with_a_hint_is_a_load_of_the_arrays_type_that_carries_it() -> None:
     found = of_kind(loads, ir.Ld, I32A, ArgType("s16", 1), ArgType("s64"))
-    assert [(i.cache, i.type, i.dst.type) for i in found] == [
+    assert [(i.cache, i.type, i.dsts[0].type) for i in found] == [
         (c, "s16", "s32") for c in ("ca", "cg", "cs", "lu", "cv", "")
     ]
     x = np.array([7, 8, 9], np.int16)

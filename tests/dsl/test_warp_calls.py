@@ -64,7 +64,7 @@ def test_a_shuffle_gives_the_type_of_its_value(element: str) -> None:
     instrs = [i for b in fn.blocks for i in b.instrs]
     (shuffle,) = (i for i in instrs if isinstance(i, ir.Shfl))
     (store,) = (i for i in instrs if isinstance(i, ir.St))
-    assert shuffle.type == shuffle.dst.type == element and store.value == shuffle.dst
+    assert shuffle.type == shuffle.dst.type == element and store.values == (shuffle.dst,)
 
 
 @pytest.mark.parametrize("element, name", [("s8", "int8"), ("u16", "uint16"), ("pred", "bool")])

@@ -503,7 +503,7 @@ def test_an_atomic_is_an_atom_where_its_old_value_is_used_and_a_red_where_not(op
 def test_loads_past_l1_are_marked_in_the_trace_and_counted_as_loads(hint: str, kind: str) -> None:
     def give(b: Builder, t: Reg) -> Reg:
         dst = b.reg("s32")
-        b.add(lambda loc, at=b.at("a", b.wide(t)): ir.Ld("global", "s32", dst, at, "a", loc, hint))
+        b.add(lambda loc, at=b.at("a", b.wide(t)): ir.Ld("global", "s32", (dst,), at, "a", loc, hint))
         return dst
 
     device = Device(a=np.arange(32, dtype=np.int32), o=np.zeros(32, np.int32))
@@ -518,7 +518,7 @@ def test_a_store_is_a_store_with_any_hint(hint: str) -> None:
     b = Builder()
     b.block()
     at = b.at("o", b.wide(b.sreg("tid.x")))
-    b.add(lambda loc: ir.St("global", "s32", Imm(3), at, "o", loc, hint))
+    b.add(lambda loc: ir.St("global", "s32", (Imm(3),), at, "o", loc, hint))
     b.end(ir.Ret)
     device = Device(o=np.zeros(32, np.int32))
     got = device.run(b.done(), 1, 32)

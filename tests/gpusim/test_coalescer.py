@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusim.coalescer import coalesce, coalesce_entry
+from dsl import request_rules
+from gpusim.coalescer import coalesce, coalesce_entry, coalesce_words
 from gpusim.trace import Kind, unpack
 
 LANE = np.arange(32, dtype=np.int64)
@@ -100,3 +101,17 @@ def test_equals_a_dict_of_sets_on_any_addresses(words, mask):
     assert got["line"].tolist() == list(lines)
     assert got["mask"].tolist() == [sum(1 << s for s in found) for found in lines.values()]
     assert sectors == sum(map(len, lines.values()))
+
+
+@pytest.mark.parametrize("words", [1, 2, 4])
+@settings(deadline=None, max_examples=100)
+@given(offsets=st.lists(st.integers(0, 12), min_size=32, max_size=32), mask=st.integers(0, ALL))
+def test_words_of_local_memory_are_one_request_in_the_order_of_lanes(words, offsets, mask):
+    size = 4 * words
+    lanes = {lane: size * offsets[lane] for lane in range(32) if mask >> lane & 1}
+    want = request_rules.records(request_rules.local_words(lanes, size, BASE), 4, Kind.LOCAL_LOAD, 7)
+    addresses = np.array([BASE + 32 * size * o + 4 * k for k, o in enumerate(offsets)], np.int64)
+    out = np.zeros(128, np.uint64)
+    packed = coalesce_words(addresses, np.uint32(mask), words, int(Kind.LOCAL_LOAD), 7, out)
+    assert out[: packed & 0xFFFFFFFF].tolist() == want
+    assert packed >> 32 == request_rules.sectors(want)
