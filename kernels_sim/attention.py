@@ -1,7 +1,9 @@
 """What the attention kernels share: visible keys, the float64 reference, closed forms of bytes and FLOPs.
 
-Shapes: Q and O are (heads, N, d), K and V (heads, Nk, d), L (heads, N); `heads` is batch times heads. Row i
-stands at the absolute position q_start + i and, when causal, sees the keys 0 .. q_start + i. Everything
+Shapes: Q is (heads, N, d), K (heads / group, Nk, d), V (heads / group, Nk, dv), O (heads, N, dv), L (heads,
+N); `heads` is batch times query heads, and head h uses K/V head h // group. Row i stands at the absolute
+position q_start + i. When causal it sees no key after its position; with a window of W it sees no key W or
+more before it (its own one counts, so N = 8 and W = 3 give 1, 2, 3, 3, ... keys when causal). Everything
 here is arithmetic on shapes and knows nothing of the simulator, so `counted == closed form` compares two
 independent answers. What it leaves out: caches (the functions named io_* count elements asked for, or
 elements needed once). Checked by l1tex__t_requests_*, l1tex__t_sectors_* and
@@ -34,7 +36,11 @@ DIV = {"ffma": 5, "mufu": 1}
 
 @dataclass(frozen=True)
 class Shape:
-    """Hold the sizes of one attention problem; heads is batch times heads, scale multiplies the scores."""
+    """Hold the sizes of one attention problem; heads is batch times heads, scale multiplies the scores.
+
+    dv: columns of V and O; 0 becomes d. group: query heads that share a K/V head. window: keys that a row
+    sees up to its own position; 0: all.
+    """
 
     N: int
     Nk: int
@@ -43,20 +49,42 @@ class Shape:
     causal: bool = False
     q_start: int = 0
     scale: float = 1.0
+    dv: int = 0
+    group: int = 1
+    window: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.dv:
+            object.__setattr__(self, "dv", self.d)
+
+    @property
+    def kv_heads(self) -> int:
+        """Return batch times K/V heads."""
+        return self.heads // self.group
 
 
 def shape_of(options: Any) -> Shape:
     """Check the options that all attention kernels have and fill in the defaults; raise BadOption.
 
-    Nk 0 or None is N; scale None is 1 / sqrt(d).
+    Nk None is N; scale None is 1 / sqrt(d). dv, kv_heads and window are looked at where a kernel has them: 0
+    or None is d, heads and no window.
     """
+    dv, kv_heads, window = (getattr(options, name, None) or 0 for name in ("dv", "kv_heads", "window"))
     for name in ("N", "d", "heads", "batch"):
         if getattr(options, name) < 1:
             raise BadOption(f"--{name} must be at least 1, got {getattr(options, name)}")
-    if options.d > 256:
-        raise BadOption(f"--d must be at most 256, got {options.d}: a thread holds whole rows of d elements")
+    for name, width in (("d", options.d), ("dv", dv)):
+        if width > 256:
+            why = f"a thread holds whole rows of {name} elements"
+            raise BadOption(f"--{name} must be at most 256, got {width}: {why}")
+    for name, value, default in (("dv", dv, "d"), ("kv-heads", kv_heads, "heads"), ("window", window, "all")):
+        if value < 0:
+            raise BadOption(f"--{name} must be at least 1 (or 0: {default}), got {value}")
+    if kv_heads and options.heads % kv_heads:
+        raise BadOption(f"--heads {options.heads} is not a multiple of --kv-heads {kv_heads}: each K/V head "
+                        "serves the same number of query heads")
     if options.Nk is not None and options.Nk < 0:
-        raise BadOption(f"--Nk must be at least 1 (or 0: as many keys as queries), got {options.Nk}")
+        raise BadOption(f"--Nk must be at least 0, got {options.Nk}")
     if max(options.heads, options.batch) > 65535:
         got = f"{options.heads} and {options.batch}"
         raise BadOption(f"--heads and --batch are grid dimensions y and z, at most 65535; got {got}")
@@ -70,17 +98,29 @@ def shape_of(options: Any) -> Shape:
         raise BadOption(f"--scale must be a finite number, got {options.scale}")
     scale = 1.0 / math.sqrt(options.d) if options.scale is None else options.scale
     heads = options.heads * options.batch
-    return Shape(options.N, options.Nk or options.N, options.d, heads, options.causal, options.q_start, scale)
+    group = options.heads // kv_heads if kv_heads else 1
+    Nk = options.N if options.Nk is None else options.Nk
+    return Shape(options.N, Nk, options.d, heads, options.causal, options.q_start, scale, dv, group, window)
 
 
 # Which keys a row sees
 
 
+def key_range(shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first key that each row of a head sees and the key after the last, int64 of shape (N,).
+
+    The two are equal for a row that sees none; neither falls from a row to the next.
+    """
+    after = shape.q_start + np.arange(1, shape.N + 1, dtype=np.int64)
+    end = np.clip(after, 0, shape.Nk) if shape.causal else np.full(shape.N, shape.Nk, np.int64)
+    first = np.clip(after - shape.window, 0, end) if shape.window else np.zeros(shape.N, np.int64)
+    return first, end
+
+
 def keys_seen(shape: Shape) -> np.ndarray:
-    """Return how many keys each row of a head sees, int64 of shape (N,); they are always the first ones."""
-    if not shape.causal:
-        return np.full(shape.N, shape.Nk, np.int64)
-    return np.clip(shape.q_start + np.arange(1, shape.N + 1, dtype=np.int64), 0, shape.Nk)
+    """Return how many keys each row of a head sees, int64 of shape (N,)."""
+    first, end = key_range(shape)
+    return end - first
 
 
 def visible_pairs(shape: Shape) -> int:
@@ -93,19 +133,45 @@ def block_rows(shape: Shape, Br: int) -> np.ndarray:
     return np.diff(np.append(np.arange(0, shape.N, Br, dtype=np.int64), shape.N))
 
 
+def block_range(shape: Shape, Br: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first key that some row of each block of Br rows sees, and the key after the last."""
+    first, end = key_range(shape)
+    starts = np.arange(0, shape.N, Br)
+    return first[starts], end[np.minimum(starts + Br, shape.N) - 1]
+
+
 def block_keys(shape: Shape, Br: int) -> np.ndarray:
-    """Return how many keys the last row of each block of Br rows sees: all that the block has to look at."""
-    last = np.minimum(np.arange(Br, shape.N + Br, Br), shape.N) - 1
-    return keys_seen(shape)[last]
+    """Return the key after the last one that each block of Br rows sees: without a window, how many."""
+    return block_range(shape, Br)[1]
+
+
+def block_tiles(shape: Shape, Br: int, Bc: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first K/V tile of Bc keys that each block of Br rows visits, and the one after the last.
+
+    A block visits the tiles that hold a key which one of its rows sees.
+    """
+    first, end = block_range(shape, Br)
+    some = end > first
+    return np.where(some, first // Bc, 0), np.where(some, -(-end // Bc), 0)
 
 
 def tiles_visited(shape: Shape, Br: int, Bc: int) -> np.ndarray:
-    """Return how many K/V tiles of Bc keys each block visits; the others lie in its future."""
-    return -(-block_keys(shape, Br) // Bc)
+    """Return how many K/V tiles of Bc keys each block visits; no row of it sees the others."""
+    first, end = block_tiles(shape, Br, Bc)
+    return end - first
+
+
+def tile_visits(shape: Shape, Br: int, Bc: int) -> np.ndarray:
+    """Return for each K/V tile of one head how many blocks of Br rows visit it."""
+    tiles = -(-shape.Nk // Bc)
+    steps = np.zeros(tiles + 1, np.int64)
+    for change, bounds in zip((1, -1), block_tiles(shape, Br, Bc), strict=True):
+        np.add.at(steps, bounds, change)
+    return np.cumsum(steps)[:tiles]
 
 
 def tiles_skipped(shape: Shape, Br: int, Bc: int) -> int:
-    """Count the tiles of one head that causal blocks do not load."""
+    """Count the tiles of one head that blocks do not load, as none of their rows sees a key in them."""
     visited = tiles_visited(shape, Br, Bc)
     return int(len(visited) * -(-shape.Nk // Bc) - visited.sum())
 
@@ -117,10 +183,10 @@ def io_standard(shape: Shape) -> int:
     """Count the elements that standard attention moves if each of its three kernels reads every input once.
 
     scores: Q, K in, S out; softmax: S in, P and L out; output: P, V in, O out.
-    At N = Nk: 4 N d + 4 N^2 + N a head, whatever the tiles.
+    At N = Nk: 4 N d + 4 N^2 + N a head, whatever the tiles. K and V count once for the heads that share them.
     """
-    matrix = shape.N * shape.Nk
-    return shape.heads * (2 * shape.N * shape.d + 2 * shape.Nk * shape.d + 4 * matrix + shape.N)
+    matrix, width = shape.N * shape.Nk, shape.d + shape.dv
+    return shape.heads * (shape.N * width + 4 * matrix + shape.N) + shape.kv_heads * shape.Nk * width
 
 
 def io_flash(shape: Shape, Br: int, Bc: int) -> int:
@@ -128,32 +194,36 @@ def io_flash(shape: Shape, Br: int, Bc: int) -> int:
 
     Without causal at N = Nk: N d (2 + 2 ceil(N / Br)) + N a head.
     """
-    visits = _visits(shape, Br, Bc)
-    rows = np.minimum(Bc, shape.Nk - Bc * np.arange(len(visits)))
-    return shape.heads * (2 * shape.N * shape.d + shape.N + 2 * shape.d * int((visits * rows).sum()))
+    loaded = int((tile_visits(shape, Br, Bc) * tile_keys(shape, Bc)).sum())
+    width = shape.d + shape.dv
+    return shape.heads * (shape.N * width + shape.N + width * loaded)
 
 
 def io_flash_ideal(shape: Shape, Br: int, Bc: int) -> int:
     """Count the elements that flash attention moves if each visited K/V tile comes from DRAM once."""
-    keys = min(shape.Nk, Bc * int(tiles_visited(shape, Br, Bc).max()))
-    return shape.heads * (2 * shape.N * shape.d + shape.N + 2 * keys * shape.d)
+    width = shape.d + shape.dv
+    needed = shape.kv_heads * keys_needed(shape, Br, Bc) * width
+    return shape.heads * (shape.N * width + shape.N) + needed
+
+
+def tile_keys(shape: Shape, Bc: int) -> np.ndarray:
+    """Return the number of keys that each K/V tile of a head really has, int64 of shape (ceil(Nk / Bc),)."""
+    return np.minimum(Bc, shape.Nk - Bc * np.arange(-(-shape.Nk // Bc), dtype=np.int64))
+
+
+def keys_needed(shape: Shape, Br: int, Bc: int) -> int:
+    """Count the keys of one head in tiles that some block visits."""
+    return int(tile_keys(shape, Bc)[tile_visits(shape, Br, Bc) > 0].sum())
 
 
 def attention_flops(shape: Shape, backward: bool = False, recompute: bool = True) -> int:
     """Count the FLOPs of the matrix products over the visible pairs; does not count softmax.
 
-    A multiply-add is two. Forward: Q K^T and P V, 2 d each a pair. Backward: dV, dP, dQ, dK, 2 d each, and
-    S again if it is recomputed.
+    A multiply-add is two. Forward: Q K^T and P V, 2 d and 2 dv a pair. Backward: dV and dP, 2 dv each, dQ and
+    dK, 2 d each, and S again if it is recomputed.
     """
-    products = (5 if recompute else 4) if backward else 2
-    return 2 * products * shape.d * visible_pairs(shape) * shape.heads
-
-
-def _visits(shape: Shape, Br: int, Bc: int) -> np.ndarray:
-    """Return for each tile of one head how many blocks visit it."""
-    tiles = np.arange(-(-shape.Nk // Bc))
-    visited = np.sort(tiles_visited(shape, Br, Bc))
-    return len(visited) - np.searchsorted(visited, tiles, side="right")
+    width = (2 + recompute) * shape.d + 2 * shape.dv if backward else shape.d + shape.dv
+    return 2 * width * visible_pairs(shape) * shape.heads
 
 
 # Closed forms of warp accesses
@@ -226,42 +296,43 @@ def arithmetic(*terms: tuple[int, dict[str, int]]) -> dict[str, int]:
 def reference(
     Q: np.ndarray, K: np.ndarray, V: np.ndarray, shape: Shape, rows: int = 256
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return O (heads, N, d) = softmax(scale Q K^T) V and L (heads, N) = log sum exp(scale Q K^T) in float64.
+    """Return O (heads, N, dv) = softmax(scale Q K^T) V and L (heads, N) = log sum exp(scale Q K^T), float64.
 
     Works on `rows` query rows at a time, so that N = 16384 needs 32 MB a matrix of scores. A row that sees
     no key gives O = 0 and L = -inf; NaN in a key or a value that a row does not see does not reach it.
     """
-    seen = keys_seen(shape)
-    O = np.zeros((shape.heads, shape.N, shape.d))
+    first, end = key_range(shape)
+    O = np.zeros((shape.heads, shape.N, shape.dv))
     L = np.full((shape.heads, shape.N), -np.inf)
     for head in range(shape.heads):
-        k, v = K[head].astype(np.float64), V[head].astype(np.float64)
+        k, v = (x[head // shape.group].astype(np.float64) for x in (K, V))
         for i in range(0, shape.N, rows):
             at = slice(i, min(i + rows, shape.N))
             q = Q[head, at].astype(np.float64) * shape.scale
-            O[head, at], L[head, at] = _reference_rows(q, k, v, seen[at])
+            O[head, at], L[head, at] = _reference_rows(q, k, v, first[at], end[at])
     return O, L
 
 
 def _reference_rows(
-    q: np.ndarray, k: np.ndarray, v: np.ndarray, seen: np.ndarray
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, first: np.ndarray, end: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return O and L of some rows; q is scaled, seen is the number of keys of each row, ascending."""
-    most = int(seen[-1])
-    if most == 0:
-        return np.zeros_like(q), np.full(len(q), -np.inf)
-    scores = q @ k[:most].T
-    hidden = np.arange(most) >= seen[:, None]
-    scores[hidden] = -np.inf
+    """Return O and L of some rows; q is scaled, each row sees the keys from `first` to before `end`."""
+    low, high = int(first[0]), int(end[-1])
+    if low >= high:
+        return np.zeros((len(q), v.shape[1])), np.full(len(q), -np.inf)
+    scores = q @ k[low:high].T
+    keys = np.arange(low, high)
+    visible = (keys >= first[:, None]) & (keys < end[:, None])
+    scores[~visible] = -np.inf
     top = scores.max(axis=1)
     shift = np.where(top == -np.inf, 0.0, top)
     p = np.exp(scores - shift[:, None])
     total = p.sum(axis=1)
-    total[seen == 0] = 1.0
-    return _weigh(p, v[:most], ~hidden) / total[:, None], top + np.log(total)
+    total[first == end] = 1.0
+    return weigh(p, v[low:high], visible) / total[:, None], top + np.log(total)
 
 
-def _weigh(p: np.ndarray, v: np.ndarray, visible: np.ndarray) -> np.ndarray:
+def weigh(p: np.ndarray, v: np.ndarray, visible: np.ndarray) -> np.ndarray:
     """Return p @ v, where NaN and infinities in v reach the rows that see them and no other (0 * NaN is
     NaN).
     """
@@ -272,7 +343,6 @@ def _weigh(p: np.ndarray, v: np.ndarray, visible: np.ndarray) -> np.ndarray:
     for key in np.flatnonzero(~finite):
         out[visible[:, key]] += p[visible[:, key], key, None] * v[key]
     return out
-
 
 
 def dram(read: int, written: int, sizes: tuple[int, ...]) -> dict[str, int]:

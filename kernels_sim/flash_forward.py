@@ -230,7 +230,7 @@ class Options:
     """Hold the options of flash_forward."""
 
     N: int = field(default=4096, metadata={"help": "query rows"})
-    Nk: int | None = field(default=None, metadata={"help": "keys; 0 or not given: N"})
+    Nk: int | None = field(default=None, metadata={"help": "keys; not given: N"})
     d: int = field(default=64, metadata={"help": "head dimension, 1 to 256"})
     Br: int = field(
         default=64, metadata={"help": "query rows a block, one thread each: 1 to 256, more at small --d"}

@@ -214,7 +214,7 @@ class Options:
     """Hold the options of standard_attention."""
 
     N: int = field(default=1024, metadata={"help": "query rows"})
-    Nk: int | None = field(default=None, metadata={"help": "keys; 0 or not given: N"})
+    Nk: int | None = field(default=None, metadata={"help": "keys; not given: N"})
     d: int = field(default=64, metadata={"help": "head dimension, 1 to 256"})
     heads: int = field(default=1, metadata={"help": "heads"})
     batch: int = field(default=1, metadata={"help": "sequences; heads x batch is a grid dimension"})
@@ -233,7 +233,7 @@ def build(options: Options, data: Data) -> Problem:
     Q, K, V = data.normal(H, N, d), data.normal(H, Nk, d), data.normal(H, Nk, d)
     S, P = data.filled(np.nan, H, N, Nk), data.filled(np.nan, H, N, Nk)
     O, L = data.filled(np.nan, H, N, d), data.filled(np.nan, H, N)
-    rows, keys, columns = ceil_div(N, TILE), ceil_div(Nk, TILE), ceil_div(d, TILE)
+    rows, keys, columns = ceil_div(N, TILE), key_tiles(shape), ceil_div(d, TILE)
     block, causal = (TILE, TILE_WARPS), shape.causal
     qk = (Q, K, S, np.float32(shape.scale), shape.q_start)
     pv = (P, V, O, shape.q_start)
@@ -274,7 +274,7 @@ def facts(shape: Shape, forms: Sequence[dict[str, int]]) -> tuple[Fact, ...]:
     forms: the closed forms of the launches. The FLOPs of the products are the executed ones: tiles are
     multiplied whole, the masked half too.
     """
-    rows, keys, columns = ceil_div(shape.N, TILE), ceil_div(shape.Nk, TILE), ceil_div(shape.d, TILE)
+    rows, keys, columns = ceil_div(shape.N, TILE), key_tiles(shape), ceil_div(shape.d, TILE)
     products = 2 * shape.heads * TILE * TILE * rows * (keys * shape.d + columns * shape.Nk)
     ideal = "4 N d + 4 N^2 + N" if shape.N == shape.Nk else "2 d (N + Nk) + 4 N Nk + N"
     return (
@@ -293,7 +293,7 @@ def moved(shape: Shape) -> int:
     scores: Q for each 32 keys, K for each 32 rows, S out. softmax: S three times, P and L out. output: P for
     each 32 columns of V, V for each 32 rows, O out.
     """
-    rows, keys, columns = ceil_div(shape.N, TILE), ceil_div(shape.Nk, TILE), ceil_div(shape.d, TILE)
+    rows, keys, columns = ceil_div(shape.N, TILE), key_tiles(shape), ceil_div(shape.d, TILE)
     q_or_o, k_or_v, matrix = _sizes(shape)
     scores = keys * q_or_o + rows * k_or_v + matrix
     softmax = 4 * matrix + shape.N
@@ -303,7 +303,7 @@ def moved(shape: Shape) -> int:
 
 def scores_form(shape: Shape) -> dict[str, int]:
     """Return the counters of the scores launch: a block loads 32 rows of Q and 32 of K."""
-    H, rows, keys = shape.heads, ceil_div(shape.N, TILE), ceil_div(shape.Nk, TILE)
+    H, rows, keys = shape.heads, ceil_div(shape.N, TILE), key_tiles(shape)
     loads = row_segments(H * shape.N, shape.d) * keys + row_segments(H * shape.Nk, shape.d) * rows
     stores = row_segments(H * shape.N, shape.Nk)
     forms = _product(H * rows * keys, shape.d, loads, stores)
@@ -348,6 +348,12 @@ def softmax_form(shape: Shape) -> dict[str, int]:
     )
     forms |= {"barriers": 17 * warps * rows, "hierarchy.l2_write": stores.sectors}
     return forms | dram(elements, elements + rows, (shape.N * shape.Nk, rows))
+
+
+def key_tiles(shape: Shape) -> int:
+    """Return the tiles of 32 keys; one without a key where there are none, as a grid has at least one block.
+    """
+    return max(1, ceil_div(shape.Nk, TILE))
 
 
 def _sizes(shape: Shape) -> tuple[int, int, int]:

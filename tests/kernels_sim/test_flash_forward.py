@@ -269,6 +269,15 @@ def test_rows_that_see_no_key_give_0_and_minus_infinity(device, q_start):
     assert_right(launch)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_no_key_at_all_gives_0_and_minus_infinity(device, causal):
+    launch, O, L = solve(device, N=20, Nk=0, causal=causal, **TINY)
+    assert not O.any() and np.isneginf(L).all()
+    assert differences(launch) == {}
+    assert launch.counters.global_load.lanes == 20 * 16
+    assert_right(launch)
+
+
 def test_one_query_at_the_end_sees_all_256_keys(device):
     _, O, L = solve(device, N=1, Nk=256, causal=True, q_start=255, **TINY)
     _, free, _ = solve(device, N=1, Nk=256, **TINY)

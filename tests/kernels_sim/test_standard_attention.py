@@ -160,6 +160,12 @@ def test_rows_that_see_no_key_give_0_and_minus_infinity(device):
     assert np.isneginf(L[0]).tolist() == [True] * 40 + [False] * 24
 
 
+def test_no_key_at_all_gives_0_and_minus_infinity(device):
+    launches, O, L = solve(device, N=40, Nk=0, d=16)
+    assert not O.any() and np.isneginf(L).all()
+    assert differences(launches) == {}
+
+
 def test_nan_in_an_invisible_value_does_not_leak(device):
     def spoil(Q, K, V):
         V[0, 3] = np.nan
