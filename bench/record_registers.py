@@ -38,6 +38,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "transpose": [{"variant": v} for v in ("naive", "tiled", "padded")],
     "matmul_tiled": [{}],
     "softmax_rows": [{}],
+    "softmax_merge": [{}, {"d": 0}],
     "histogram": [{"variant": v} for v in ("global", "shared")],
     "block_reduce": [{}],
     "flash_forward": [

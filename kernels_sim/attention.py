@@ -284,6 +284,12 @@ def row_segments(rows: int, width: int) -> Access:
     return Access(rows * width, rows * ceil_div(width, WARP), matrix_sectors(rows, width))
 
 
+def each_row(rows: int, width: int, threads: int) -> Access:
+    """Count the accesses to `rows` rows of `width` elements in a run, each row by a block of `threads`."""
+    phases = ((i * width, ceil_div(rows - i, PER_SECTOR)) for i in range(min(rows, PER_SECTOR)))
+    return sum((linear(phase, width, threads) * n for phase, n in phases), Access())
+
+
 def arithmetic(*terms: tuple[int, dict[str, int]]) -> dict[str, int]:
     """Add up (how often, instructions) pairs and return the counters by their paths."""
     names = ("ffma", "fmul", "fadd", "mufu")

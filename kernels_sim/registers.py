@@ -23,6 +23,8 @@ RECORDED: dict[tuple[str, str], int] = {
     ("transpose", "padded"): 26,
     ("matmul_tiled", ""): 32,
     ("softmax_rows", ""): 40,
+    ("softmax_merge", ""): 27,
+    ("softmax_merge", "d=0"): 30,
     ("histogram", "global"): 10,
     ("histogram", "shared"): 17,
     ("block_reduce", ""): 14,

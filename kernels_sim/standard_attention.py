@@ -37,8 +37,8 @@ from kernels_sim.attention import (
     Shape,
     arithmetic,
     dram,
+    each_row,
     io_standard,
-    linear,
     reference,
     row_segments,
     shape_of,
@@ -330,9 +330,7 @@ def softmax_form(shape: Shape) -> dict[str, int]:
     """
     rows = shape.heads * shape.N
     elements = rows * shape.Nk
-    each = Access()
-    for phase, n in _row_phases(rows, shape.Nk):
-        each += linear(phase, shape.Nk, SOFTMAX_THREADS) * n
+    each = each_row(rows, shape.Nk, SOFTMAX_THREADS)
     stores = each + Access(rows, rows, rows)
     warps = SOFTMAX_THREADS // 32
     forms = (each * 3).paths("global_load") | stores.paths("global_store")
@@ -359,11 +357,6 @@ def key_tiles(shape: Shape) -> int:
 def _sizes(shape: Shape) -> tuple[int, int, int]:
     """Return the elements of one head of Q and O, of K and V, and of S and P."""
     return shape.N * shape.d, shape.Nk * shape.d, shape.N * shape.Nk
-
-
-def _row_phases(rows: int, width: int) -> list[tuple[int, int]]:
-    """List (elements past a sector boundary at which a row starts, number of such rows)."""
-    return [(i * width % 8, -(-(rows - i) // 8)) for i in range(min(rows, 8))]
 
 
 def _product(blocks: int, depth: int, loads: Access, stores: Access) -> dict[str, int]:

@@ -41,6 +41,12 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
         {"rows": 3, "cols": 77},
         {"rows": 2, "cols": 301},
     ],
+    "softmax_merge": [
+        {"parts": 1, "rows": 1, "d": 1},
+        {"parts": 3, "rows": 9, "d": 20},
+        {"parts": 2, "rows": 4, "d": 64},
+        {"parts": 5, "rows": 131, "d": 0},
+    ],
     "histogram": [
         {"n": n, "bins": bins, "variant": variant}
         for n, bins in ((1, 1), (512, 256), (1003, 37), (70_000, 256))
