@@ -8,15 +8,18 @@ negative index once). Slices and views are not in the language. Which ncu metric
 from __future__ import annotations
 
 from dsl.builder import Builder
+from dsl.elements import Element, bytes_of
 from dsl.ir import BYTES, Atom, Chk, Imm, Ld, Operand, Reg, St
 from dsl.lowering import convert
 from dsl.types import FLOATS, register_type
-from dsl.values import Arr, Tup, Val, Value
+from dsl.values import Arr, Tup, Val, Value, Vec, describe
 
 
 def extent(b: Builder, array: Arr, dim: int) -> Val:
     """Return the extent of one dimension (s64)."""
     known = array.shape[dim]
+    if isinstance(known, Reg):
+        return Val(known, "s64")
     return Val(Imm(known) if known is not None else b.param(f"{array.name}.shape.{dim}", "s64"), "s64")
 
 
@@ -76,7 +79,7 @@ def _checked(b: Builder, array: Arr, dim: int, item: Value) -> Operand:
         raise b.refuse(f"index {dim} of {array.name!r} is {kind}", "use an integer, e.g. int(x)")
     known = array.shape[dim]
     value = item.constant
-    if value is not None and known is not None and -known <= value < known:
+    if value is not None and isinstance(known, int) and -known <= value < known:
         return Imm(int(value) + (known if value < 0 else 0))
     index, limit = convert(b, item, "s64").operand, extent(b, array, dim).operand
     dst = b.reg("s64")
@@ -84,21 +87,59 @@ def _checked(b: Builder, array: Arr, dim: int, item: Value) -> Operand:
     return dst
 
 
-def load(b: Builder, array: Arr, addr: Operand, cache: str = "") -> Val:
-    """Load one element, with PTX's cache hint if one is given."""
-    dst = b.reg(register_type(array.type))
-    b.emit(Ld(array.space, array.type, (dst,), addr, array.name, b.loc, cache))
-    return Val(dst, array.type)
+def plain(b: Builder, array: Arr, what: str) -> str:
+    """Return the type of an array's elements, which have to be numbers; raises UnsupportedFeature."""
+    if not isinstance(array.type, str):
+        raise b.refuse(
+            f"{what} of {array.name!r}, whose elements are {array.type.name}", "take an array of numbers"
+        )
+    return array.type
+
+
+def load(b: Builder, array: Arr, addr: Operand, cache: str = "") -> Value:
+    """Load one element, with PTX's cache hint if one is given; a vector in as few accesses as may be."""
+    if isinstance(array.type, str):
+        return _load_numbers(b, array, array.type, addr, 1, cache)[0]
+    vector, items = array.type, []
+    for first in range(0, vector.count, vector.numbers_an_access):
+        at = _beyond(b, addr, first * BYTES[vector.element])
+        items += _load_numbers(b, array, vector.element, at, vector.numbers_an_access, cache)
+    return Vec(tuple(items), vector)
+
+
+def _load_numbers(b: Builder, array: Arr, element: str, addr: Operand, count: int, cache: str) -> list[Val]:
+    """Load numbers that lie side by side, as one access."""
+    dsts = tuple(b.reg(register_type(element)) for _ in range(count))
+    b.emit(Ld(array.space, element, dsts, addr, array.name, b.loc, cache))
+    return [Val(dst, element) for dst in dsts]
+
+
+def _beyond(b: Builder, addr: Operand, nbytes: int) -> Operand:
+    """Return the address some bytes further on."""
+    if isinstance(addr, Imm):
+        return Imm(addr.value + nbytes)
+    return b.alu("add", "s64", addr, Imm(nbytes)) if nbytes else addr
 
 
 def store(b: Builder, array: Arr, addr: Operand, value: Value, cache: str = "") -> None:
-    """Store one element, converted to the array's type, with PTX's cache hint if one is given."""
-    if not isinstance(value, Val):
+    """Store one element, a number converted to the array's type, with PTX's cache hint if one is given."""
+    if isinstance(array.type, str):
+        if not isinstance(value, Val):
+            raise b.refuse(f"{array.name!r} is assigned {describe(value)}", "store one number at a time")
+        operand = convert(b, value, array.type).operand
+        return b.emit(St(array.space, array.type, (operand,), addr, array.name, b.loc, cache))
+    vector = array.type
+    if not isinstance(value, Vec) or value.type != vector:
         raise b.refuse(
-            f"{array.name!r} is assigned something that is no number", "store one number at a time"
+            f"{array.name!r}, an array of {vector.name}, is assigned {describe(value)}",
+            f"make one with cuda.{vector.name}({', '.join(vector.fields)})",
         )
-    operand = convert(b, value, array.type).operand
-    b.emit(St(array.space, array.type, (operand,), addr, array.name, b.loc, cache))
+    values, step = tuple(v.operand for v in value.items if isinstance(v, Val)), vector.numbers_an_access
+    for first in range(0, vector.count, step):
+        at = _beyond(b, addr, first * BYTES[vector.element])
+        part = values[first : first + step]
+        b.emit(St(array.space, vector.element, part, at, array.name, b.loc, cache))
+    return None
 
 
 def atomic(
@@ -118,15 +159,16 @@ def atomic(
         raise b.refuse(
             f"an atomic on the local array {array.name!r}", "a thread's own array needs none: use +="
         )
+    element = plain(b, array, "an atomic")
     addr = address(b, array, index)
-    dst: Reg | None = b.reg(array.type) if used else None
-    b.emit(Atom(op, array.space, array.type, dst, addr, value, array.name, b.loc, compare))
-    return Val(dst, array.type) if dst is not None else None
+    dst: Reg | None = b.reg(element) if used else None
+    b.emit(Atom(op, array.space, element, dst, addr, value, array.name, b.loc, compare))
+    return Val(dst, element) if dst is not None else None
 
 
-def row_major(shape: tuple[int, ...], element: str) -> tuple[int, ...]:
+def row_major(shape: tuple[int, ...], element: Element) -> tuple[int, ...]:
     """Return the byte strides of a C-contiguous array."""
-    strides, step = [], BYTES[element]
+    strides, step = [], bytes_of(element)
     for n in reversed(shape):
         strides.append(step)
         step *= n

@@ -21,7 +21,7 @@ from dsl.frame import Frame, Returns
 from dsl.lowering import convert
 from dsl.source import find
 from dsl.types import FLOATS, element_type
-from dsl.values import Arr, Device, Static, Tup, Val, Value, describe
+from dsl.values import Arr, Device, Method, Static, Tup, Val, Value, describe
 
 PRINT_LATER = "store the values in an array and print them on the host"
 
@@ -39,6 +39,8 @@ def call(frame: Frame, node: ast.Call, used: bool) -> Value | None:
         callee, node = Device("atomic.cas"), start
     if isinstance(callee, Device):
         return surface.call(frame, callee.path, node, *_arguments(frame, node), used)
+    if isinstance(callee, Method):
+        return surface.method(frame, callee, *_arguments(frame, node))
     if isinstance(callee, Static) and _is_math(callee.obj):
         return _math(frame, callee.obj.__name__, _positional(frame, node))
     func = _function(frame, callee)

@@ -20,6 +20,7 @@ from dsl.context import (
     list_devices,
     select_device,
 )
+from dsl.elements import VECTORS
 from dsl.host import (
     In,
     InOut,
@@ -61,9 +62,11 @@ INSTEAD = {
 
 
 def __getattr__(name: str) -> Any:
-    """Refuse a name of numba.cuda that is not here; `hasattr` answers False."""
+    """Return a vector type, or refuse a name of numba.cuda that is not here; `hasattr` answers False."""
     if name.startswith("__"):
         raise AttributeError(name)
+    if name in VECTORS:
+        return DeviceName(name)
     raise missing(name, INSTEAD.get(name, ""))
 
 

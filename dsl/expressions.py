@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 
 from dsl import arrays, lowering, surface
+from dsl.elements import bytes_of
 from dsl.frame import Frame
-from dsl.ir import BYTES, Imm, Reg
+from dsl.ir import Imm, Reg
 from dsl.lowering import convert
 from dsl.types import TYPE_NAMES, register_type, unify
-from dsl.values import Arr, Device, Group, Member, Static, Tup, Val, Value, describe
+from dsl.values import Arr, Device, Group, Member, Method, Static, Tup, Val, Value, Vec, describe
 
 BINARY: dict[type[ast.operator], str] = {
     ast.Add: "add",
@@ -127,6 +128,8 @@ def _attribute(frame: Frame, node: ast.Attribute) -> Value:
             return _static_attribute(frame, obj, node.attr)
         case Tup(fields=fields) if node.attr in fields:
             return base.items[fields.index(node.attr)]
+        case Vec(type=vector) if node.attr in [*vector.fields]:
+            return base.items[vector.fields.index(node.attr)]
     raise frame.builder.refuse(
         f"{describe(base)} has no attribute {node.attr!r} in a kernel", "use arithmetic and array elements"
     )
@@ -155,13 +158,22 @@ def _array_attribute(frame: Frame, array: Arr, attr: str) -> Value:
         case "ndim":
             return Val(Imm(rank), "s64")
         case "dtype":
-            return Static(np.dtype(TYPE_NAMES[array.type]))
+            return _dtype(array)
         case "itemsize":
-            return Val(Imm(BYTES[array.type]), "s64")
+            return Val(Imm(bytes_of(array.type)), "s64")
+        case "view":
+            return Method(array, attr)
     raise b.refuse(
         f"the array attribute {array.name}.{attr}",
-        "arrays have shape, size, ndim, strides, dtype and itemsize in a kernel",
+        "arrays have shape, size, ndim, strides, dtype, itemsize and view(dtype) in a kernel",
     )
+
+
+def _dtype(array: Arr) -> Value:
+    """Return what stands for the type of an array's elements: a dtype, or the name of a vector type."""
+    if isinstance(array.type, str):
+        return Static(np.dtype(TYPE_NAMES[array.type]))
+    return Device(array.type.name)
 
 
 def _subscript(frame: Frame, node: ast.Subscript) -> Value:

@@ -20,7 +20,8 @@ import numpy as np
 
 from dsl.arrays import row_major
 from dsl.builder import Builder
-from dsl.ir import BYTES, Imm, Loc, LocalArray, Reg, SharedArray
+from dsl.elements import Element, bytes_of, number_of
+from dsl.ir import BYTES, Imm, Loc, LocalArray, Multiple, Reg, SharedArray
 from dsl.lowering import constant, convert
 from dsl.source import Source
 from dsl.types import (
@@ -52,13 +53,14 @@ class Layout:
     arrays: dict[Key, SharedArray | LocalArray] = field(default_factory=dict)
 
     def place(
-        self, key: Key, name: str, element: str, shape: tuple[int, ...], align: int, loc: Loc, kind: type
+        self, key: Key, name: str, element: Element, shape: tuple[int, ...], align: int, loc: Loc, kind: type
     ) -> SharedArray | LocalArray:
         """Return the array of a call site, placed at its first call."""
         if key not in self.arrays:
-            nbytes = BYTES[element] * int(np.prod(shape, dtype=np.int64))
+            step = bytes_of(element)
+            nbytes = step * int(np.prod(shape, dtype=np.int64))
             offset = -(-self.at // align) * align
-            self.arrays[key] = kind(name, element, shape, offset, nbytes, loc)
+            self.arrays[key] = kind(name, number_of(element), shape, offset, nbytes, loc, step)
             self.at = offset + nbytes
         return self.arrays[key]
 
@@ -78,6 +80,7 @@ class Unit:
     dynamic_offset: int = 0
     changed: bool = False
     waiting: list[str] = field(default_factory=list)
+    multiples: list[Multiple] = field(default_factory=list)
     builder: Builder = field(init=False)
     shared: Layout = field(init=False)
     dynamic: Layout = field(init=False)
@@ -89,6 +92,7 @@ class Unit:
         """Start a pass with nothing but the types of the last one."""
         self.changed = False
         self.waiting = []
+        self.multiples = []
         self.builder = Builder(self.kernel, loc)
         self.shared, self.dynamic, self.local = Layout(), Layout(), Layout()
         self.registers = {}
@@ -342,7 +346,9 @@ class Frame:
             strides[-1 if arg.layout == "C" else 0] = BYTES[arg.type]
         return Arr(name, "global", arg.type, (None,) * arg.ndim, tuple(strides))
 
-    def allocate(self, node: ast.Call, space: str, shape: tuple[int, ...], element: str, align: int) -> Arr:
+    def allocate(
+        self, node: ast.Call, space: str, shape: tuple[int, ...], element: Element, align: int
+    ) -> Arr:
         """Return the shared or local array that a call makes.
 
         Shape (0,) of shared memory is the dynamic part.
@@ -365,7 +371,7 @@ class Frame:
             LocalArray if space == "local" else SharedArray,
         )
         if dynamic:
-            return Arr(placed.name, space, element, (None,), (BYTES[element],), placed.offset)
+            return Arr(placed.name, space, element, (None,), (bytes_of(element),), placed.offset)
         return Arr(placed.name, space, element, shape, row_major(shape, element), placed.offset)
 
     def _unlike_others(self, key: Key, name: str) -> str:

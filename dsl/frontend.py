@@ -97,6 +97,7 @@ def _function(unit: Unit, source: Source, arg_types: tuple[AnyType, ...]) -> ir.
         shared=cast("tuple[ir.SharedArray, ...]", shared),
         local=cast("tuple[ir.LocalArray, ...]", tuple(unit.local.arrays.values())),
         n_regs=unit.builder.n_regs,
+        multiples=tuple(unit.multiples),
     )
     contract(fn)
     ir.verify(fn)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dsl import messages
+from dsl import ir, messages
 from dsl.codegen_values import parameter_words
 from dsl.layout import Ctx, Error, Frame
 from dsl.shapes import LANES
@@ -19,7 +19,6 @@ from gpusim.errors import LaunchRefused, WarpDivergence
 from gpusim.memory import GlobalMemory
 
 if TYPE_CHECKING:
-    from dsl import ir
     from dsl.engine import Compiled
 
 TRACE_RECORDS = 1 << 28
@@ -149,7 +148,10 @@ class HostThread:
         # The code knows parameters by their place; the array's base is the word of that name.
         words = dict(zip(parameter_words(fn), self._params.view(np.int64).tolist(), strict=False))
         start = messages.start_of(fn, words, instr)
-        return messages.misaligned(fn.name, instr, int(ctx[Ctx.ERROR_INDEX + lane]), start, block, thread)
+        sizes, address = (ir.access_bytes(instr), ir.BYTES[instr.type]), int(ctx[Ctx.ERROR_INDEX + lane])
+        return messages.misaligned(
+            fn.name, instr.array, *sizes, address, start, block, thread, *instr.loc
+        )
 
     def _warp_apart(self, block: messages.Dim3, site: int, kind: Error) -> Exception:
         """Say which lane of a warp operation is not where its mask, or another lane, wants it."""

@@ -214,7 +214,10 @@ def _check_aligned(
         if address % size:
             start = messages.start_of(run.launch.fn, run.launch.params, instr)
             thread = _thread(run, warp, lane)
-            raise messages.misaligned(run.launch.fn.name, instr, address, start, run.ctaid, thread)
+            raise messages.misaligned(
+                run.launch.fn.name, instr.array, size, ir.BYTES[instr.type], address, start, run.ctaid,
+                thread, *instr.loc,
+            )  # fmt: skip
 
 
 def _access(run: _BlockRun, warp: Warp, instr: MemoryInstr, mask: Array) -> None:

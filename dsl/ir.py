@@ -388,7 +388,8 @@ class Param:
 class SharedArray:
     """Place a shared array at a byte `offset` of the block's shared memory.
 
-    A dynamic one has bytes 0 and starts at `offset` too.
+    type: of the numbers that its elements of `element_bytes` are made of. A dynamic one has bytes 0 and
+    starts at `offset` too.
     """
 
     name: str
@@ -397,17 +398,35 @@ class SharedArray:
     offset: int
     bytes: int
     loc: Loc
+    element_bytes: int
 
 
 @dataclass(frozen=True)
 class LocalArray:
-    """Place a thread's private array at byte `offset` of its local frame."""
+    """Place a thread's private array at byte `offset` of its local frame; type as in SharedArray."""
 
     name: str
     type: str
     shape: tuple[int, ...]
     offset: int
     bytes: int
+    loc: Loc
+    element_bytes: int
+
+
+@dataclass(frozen=True)
+class Multiple:
+    """Ask of a launch that an array's rows hold a whole number of `of` bytes, as a view of them has to.
+
+    extent: the launch parameter that is the length of a row, in elements of `element_bytes`. view: what the
+    rows are taken as, for the message.
+    """
+
+    array: str
+    extent: str
+    element_bytes: int
+    of: int
+    view: str
     loc: Loc
 
 
@@ -422,6 +441,7 @@ class Function:
     shared: tuple[SharedArray, ...] = ()
     local: tuple[LocalArray, ...] = ()
     n_regs: int = 0
+    multiples: tuple[Multiple, ...] = ()
 
     @property
     def static_shared_bytes(self) -> int:

@@ -62,7 +62,7 @@ def line_accesses(tally: Tally, params: Mapping[str, int | float]) -> tuple[Line
 
 def _row_bytes(array: ir.SharedArray | ir.LocalArray) -> int:
     """Return the bytes of the last dimension of an array of two dimensions or more, else 0."""
-    return array.shape[-1] * ir.BYTES[array.type] if len(array.shape) > 1 else 0
+    return array.shape[-1] * array.element_bytes if len(array.shape) > 1 else 0
 
 
 def _merge(merged: dict[LineAccess, LineAccess], access: LineAccess) -> None:

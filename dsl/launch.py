@@ -11,7 +11,7 @@ time). "auto" is the compiled one.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -178,6 +178,7 @@ def launch(
     try:
         placed = place_arguments(fn, args, device.memory, with_data=not counts_only)
         placed.params.update(_dynamic_extents(fn, shared_bytes))
+        _check_views(fn, placed.params)
         if max_steps is None:
             from dsl.engine import MAX_STEPS
 
@@ -195,13 +196,21 @@ def launch(
     return result
 
 
+def _check_views(fn: ir.Function, params: Mapping[str, int | float]) -> None:
+    """Refuse an array whose rows are no whole number of what the kernel takes them as."""
+    for m in fn.multiples:
+        row = int(params[m.extent])
+        if row * m.element_bytes % m.of:
+            raise messages.no_whole_view(fn.name, m.array, row, m.element_bytes, m.view, m.of, *m.loc)
+
+
 def _buffers(fn: ir.Function) -> tuple[tuple[str, int], ...]:
     """Return the name and bytes of each static shared array."""
     return tuple((a.name, a.bytes) for a in fn.shared if a.bytes)
 
 
 def _dynamic_extents(fn: ir.Function, shared_bytes: int) -> dict[str, int]:
-    return {f"{a.name}.shape.0": shared_bytes // ir.BYTES[a.type] for a in fn.shared if a.bytes == 0}
+    return {f"{a.name}.shape.0": shared_bytes // a.element_bytes for a in fn.shared if a.bytes == 0}
 
 
 @dataclass

@@ -35,14 +35,15 @@ def _operation(name: str, element: str) -> str:
     return OPS.get(name, name)
 
 
-def _atomic_array(frame: Frame, name: str, value: Value) -> Arr:
+def _atomic_array(frame: Frame, name: str, value: Value) -> tuple[Arr, str]:
+    """Return an array that has this atomic, and the type of its elements."""
     if not isinstance(value, Arr):
         raise frame.builder.refuse(f"cuda.atomic.{name} of {describe(value)}", "give an array")
-    allowed = ATOMIC_TYPES[name]
-    if value.type not in allowed:
-        what = f"cuda.atomic.{name} on {TYPE_NAMES[value.type]} elements ({value.name!r})"
+    allowed, element = ATOMIC_TYPES[name], arrays.plain(frame.builder, value, f"cuda.atomic.{name}")
+    if element not in allowed:
+        what = f"cuda.atomic.{name} on {TYPE_NAMES[element]} elements ({value.name!r})"
         raise frame.builder.refuse(what, f"numba has it for {', '.join(TYPE_NAMES[t] for t in allowed)}")
-    return value
+    return value, element
 
 
 def _operand(frame: Frame, name: str, argument: str, value: Value, element: str) -> Val:
@@ -53,12 +54,12 @@ def _atomic(name: str) -> Emitter:
     """Return atomic.<name>(ary, idx, val)."""
 
     def body(frame: Frame, given: dict[str, Value], used: bool) -> Value | None:
-        array = _atomic_array(frame, name, given["ary"])
-        value = _operand(frame, name, "val", given["val"], array.type)
+        array, element = _atomic_array(frame, name, given["ary"])
+        value = _operand(frame, name, "val", given["val"], element)
         if name == "sub":
-            value = convert(frame.builder, lowering.unary(frame.builder, "neg", value), array.type)
+            value = convert(frame.builder, lowering.unary(frame.builder, "neg", value), element)
         return arrays.atomic(
-            frame.builder, _operation(name, array.type), array, given["idx"], value.operand, used
+            frame.builder, _operation(name, element), array, given["idx"], value.operand, used
         )
 
     return takes(f"atomic.{name}", ("ary", "idx", "val"), body)
@@ -68,11 +69,11 @@ def _swap(name: str, names: tuple[str, ...]) -> Emitter:
     """Return atomic.cas(ary, idx, old, val), or compare_and_swap(ary, old, val) of the first element."""
 
     def body(frame: Frame, given: dict[str, Value], used: bool) -> Value | None:
-        array = _atomic_array(frame, name, given["ary"])
+        array, element = _atomic_array(frame, name, given["ary"])
         if "idx" not in names and len(array.shape) != 1:
             what = f"cuda.atomic.{name} of {array.name!r}, which has {len(array.shape)} dimensions"
             raise frame.builder.refuse(what, "use cuda.atomic.cas with an index")
-        old, value = (_operand(frame, name, n, given[n], array.type).operand for n in ("old", "val"))
+        old, value = (_operand(frame, name, n, given[n], element).operand for n in ("old", "val"))
         index = given.get("idx", Val(Imm(0), "s64"))
         return arrays.atomic(frame.builder, "cas", array, index, value, used, compare=old)
 

@@ -13,6 +13,7 @@ from gpusim.errors import (
     BarrierDivergence,
     EndlessLoop,
     KernelFault,
+    LaunchRefused,
     Misaligned,
     OutOfBounds,
     WarpDivergence,
@@ -96,16 +97,35 @@ def start_of(fn: ir.Function, params: Mapping[str, int | float], instr: ir.Acces
 
 
 def misaligned(
-    kernel: str, instr: ir.Access, address: int, start: int, block: Dim3, thread: Dim3
+    kernel: str,
+    array: str,
+    size: int,
+    element_bytes: int,
+    address: int,
+    start: int,
+    block: Dim3,
+    thread: Dim3,
+    file: str,
+    line: int,
 ) -> Misaligned:
-    """Say which thread asks for a vector at an address that the card faults at; start: of its array."""
-    size, name = ir.access_bytes(instr), instr.array
+    """Say which thread asks for `size` bytes at an address that the card faults at; start: of the array."""
     index = f"index {(address - start) // size}" if (address - start) % size == 0 else "an element"
     return Misaligned(
-        f"kernel {kernel}, block {block}, thread {thread}, {instr.loc.file}:{instr.loc.line}: {index} of "
-        f"{name!r}, byte {address - start} of the array, is at address {address}, which is no multiple of "
-        f"{size}: an access of {size} bytes a thread has to be aligned to them; start the array, and each of "
-        f"its rows, at a multiple of {size} bytes, or use elements of {ir.BYTES[instr.type]} bytes"
+        f"kernel {kernel}, block {block}, thread {thread}, {file}:{line}: {index} of {array!r}, byte "
+        f"{address - start} of the array, is at address {address}, which is no multiple of {size}: an access "
+        f"of {size} bytes a thread has to be aligned to them; start the array, and each of its rows, at a "
+        f"multiple of {size} bytes, or use elements of {element_bytes} bytes"
+    )
+
+
+def no_whole_view(
+    kernel: str, array: str, row: int, old_bytes: int, view: str, new_bytes: int, file: str, line: int
+) -> LaunchRefused:
+    """Say that the rows of an array are no whole number of what a view takes them as."""
+    return LaunchRefused(
+        f"kernel {kernel}, {file}:{line}: {array}.view({view}): the last dimension of {array!r} is {row} "
+        f"elements of {old_bytes} bytes, no whole number of {view} ({new_bytes} bytes); pass an array whose "
+        "last dimension is a multiple, or index it element by element"
     )
 
 

@@ -17,10 +17,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dsl import messages
+from dsl.elements import VectorType
 from dsl.floats import Array
+from dsl.ir import BYTES
 from dsl.messages import LANES
 from dsl.oracle_numbers import element_in, literal, number, sized
 from dsl.oracle_threads import Site, Strand, Thread
+from dsl.oracle_vectors import Vector, VectorMaker, from_record
 
 
 class Access(NamedTuple):
@@ -101,8 +104,8 @@ class Recorder:
             frame = frame.f_back
         return tuple(reversed(found))
 
-    def record(self, array: Tracked, address: int, op: str, frame: FrameType) -> None:
-        """Add one access of the present thread to its list and to its request."""
+    def record(self, array: Tracked, address: int, op: str, frame: FrameType, size: int) -> None:
+        """Add one access of the present thread, of `size` bytes, to its list and to its request."""
         thread = self.thread
         if thread.frame is None:
             self.see(frame)
@@ -110,10 +113,23 @@ class Recorder:
         path = (site.number, op, array.name, thread.region, *thread.loops)
         occurrence = thread.occurrences.get(path, 0)
         thread.occurrences[path] = occurrence + 1
-        size = array.data.dtype.itemsize
         access = Access(array.space, array.name, address, size, op, site.file, site.line)
         thread.accesses.append(access)
         self.groups[GroupKey(thread.warp, path, occurrence)][thread.linear % LANES] = access
+
+    def vector(self, array: Tracked, address: int, op: str, frame: FrameType) -> None:
+        """Add the accesses of one vector; raise Misaligned where one does not start at a multiple."""
+        type_, thread = array.vector, self.thread
+        assert type_ is not None
+        element_bytes = BYTES[type_.element]
+        size = type_.numbers_an_access * element_bytes
+        for at in range(address, address + type_.bytes, size):
+            if at % size and type_.numbers_an_access > 1:
+                raise messages.misaligned(
+                    self.kernel, array.name, size, element_bytes, at, array.start, thread.ctaid, thread.tid,
+                    frame.f_code.co_filename, frame.f_lineno,
+                )  # fmt: skip
+            self.record(array, at, op, frame, size)
 
     def step(self, file: str, line: int) -> None:
         """Count an iteration of a loop with no bound known; raise EndlessLoop after max_steps."""
@@ -179,12 +195,26 @@ def counted(recorder: Recorder, counts: Iterable[int], item: Item) -> Iterator[A
 
 
 class Tracked:
-    """Stand for one array of a kernel; `address` is that of its first byte in its space."""
+    """Stand for one array of a kernel, or for a part of it.
 
-    __slots__ = ("address", "data", "name", "recorder", "space")
+    address: of its first byte in its space. start: of the first byte of the whole array. vector: the type of
+    its elements if they are vectors.
+    """
 
-    def __init__(self, data: Array, space: str, name: str, address: int, recorder: Recorder) -> None:
+    __slots__ = ("address", "data", "name", "recorder", "space", "start", "vector")
+
+    def __init__(
+        self,
+        data: Array,
+        space: str,
+        name: str,
+        address: int,
+        recorder: Recorder,
+        vector: VectorType | None = None,
+        start: int | None = None,
+    ) -> None:
         self.data, self.space, self.name, self.address, self.recorder = data, space, name, address, recorder
+        self.vector, self.start = vector, address if start is None else start
 
     shape = property(lambda self: literal(self.data.shape))
     strides = property(lambda self: literal(self.data.strides))
@@ -221,7 +251,29 @@ class Tracked:
         """Return a row or a slice, sharing the storage."""
         part = self.data[index]
         offset = part.__array_interface__["data"][0] - self.data.__array_interface__["data"][0]
-        return Tracked(part, self.space, self.name, self.address + offset, self.recorder)
+        return Tracked(
+            part, self.space, self.name, self.address + offset, self.recorder, self.vector, self.start
+        )
+
+    def view(self, dtype: Any) -> Tracked:
+        """Return the same bytes as elements of another type; raise LaunchRefused where they do not fit."""
+        vector = dtype.type if isinstance(dtype, VectorMaker) else None
+        wanted = np.dtype(getattr(dtype, "dtype", dtype))
+        row = self.data.shape[-1]
+        if row * self.data.itemsize % wanted.itemsize:
+            frame, name = sys._getframe(1), vector.name if vector else wanted.name
+            raise messages.no_whole_view(
+                self.recorder.kernel, self.name, row, self.data.itemsize, name, wanted.itemsize,
+                frame.f_code.co_filename, frame.f_lineno,
+            )  # fmt: skip
+        data = self.data.view(wanted)
+        return Tracked(data, self.space, self.name, self.address, self.recorder, vector, self.start)
+
+    def _record(self, where: tuple[int, ...], op: str, frame: FrameType) -> None:
+        if self.vector is None:
+            self.recorder.record(self, self.address_of(where), op, frame, self.data.itemsize)
+        else:
+            self.recorder.vector(self, self.address_of(where), op, frame)
 
     def load(self, index: Any, frame: FrameType) -> Any:
         """Return an element (a part, for an index of slices) and record the access at a place."""
@@ -229,14 +281,22 @@ class Tracked:
         value = self.data[where]
         if isinstance(value, np.ndarray):
             return self._part(where)
-        self.recorder.record(self, self.address_of(where), "load", frame)
-        return from_storage(value)
+        self._record(where, "load", frame)
+        return from_storage(value) if self.vector is None else from_record(self.vector, value)
 
     def store(self, index: Any, value: Any, frame: FrameType) -> None:
         """Write an element and record the access at a place."""
         where = self.locate(index, frame)
-        self.recorder.record(self, self.address_of(where), "store", frame)
-        self.data[where] = to_storage(value, self.data.dtype)
+        self._record(where, "store", frame)
+        self.data[where] = self._stored(value)
+
+    def _stored(self, value: Any) -> Any:
+        """Return what is written of a number, or of a vector, which has to be of the array's type."""
+        if self.vector is None:
+            return to_storage(value, self.data.dtype)
+        if not isinstance(value, Vector) or value.type != self.vector:
+            raise TypeError(f"an element of {self.name!r}, an array of {self.vector.name}, is no {value!r}")
+        return value.numbers
 
     def __getitem__(self, index: Any) -> Any:
         return self.load(index, sys._getframe(1))

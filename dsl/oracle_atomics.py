@@ -73,7 +73,8 @@ Change = Callable[[Any, Any], Any]
 def _change(ary: Tracked, idx: Any, change: Callable[[Any], Any], frame: FrameType) -> Any:
     """Do one atomic on an element and return its old value."""
     where = ary.locate(idx, frame)
-    ary.recorder.record(ary, ary.address_of(where), "atom" if _result_is_used(frame) else "red", frame)
+    op = "atom" if _result_is_used(frame) else "red"
+    ary.recorder.record(ary, ary.address_of(where), op, frame, ary.data.itemsize)
     old = ary.data[where]
     ary.data[where] = to_storage(change(from_storage(old)), ary.data.dtype)
     return from_storage(old)

@@ -18,11 +18,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dsl import floats, types
+from dsl.elements import VECTORS, VectorType
 from dsl.lane_ops import DTYPES
 from dsl.messages import LANES, Dim3
 from dsl.oracle_arrays import Recorder, Tracked
 from dsl.oracle_atomics import Atomic, instruction_after
 from dsl.oracle_numbers import FLOAT_BASES, element_of, extremum, literal, number, sized
+from dsl.oracle_vectors import VectorMaker
 from dsl.oracle_warp import WarpOperations
 
 SHARED_ALIGNMENT = 16
@@ -61,8 +63,15 @@ class Float(Cast):
 
 def dtype_of(obj: Any) -> np.dtype[Any]:
     """Return the numpy type that the dtype argument of shared.array or local.array names."""
+    if isinstance(obj, VectorMaker):
+        return obj.dtype
     element = None if isinstance(obj, Cast) else types.element_type(obj)
     return np.dtype(obj.dtype) if isinstance(obj, Cast) else DTYPES[element] if element else np.dtype(obj)
+
+
+def vector_of(obj: Any) -> VectorType | None:
+    """Return the vector type that a dtype argument names, None for a number's."""
+    return obj.type if isinstance(obj, VectorMaker) else None
 
 
 def _assigned_name(frame: FrameType, otherwise: str) -> str:
@@ -125,7 +134,7 @@ class _Shared:
             else:
                 data = _poisoned(_shape(shape), type_)
                 address = memory.place(data.nbytes)
-            memory.arrays[site] = Tracked(data, "shared", name, address, self.recorder)
+            memory.arrays[site] = Tracked(data, "shared", name, address, self.recorder, vector_of(dtype))
         return memory.arrays[site]
 
 
@@ -145,7 +154,7 @@ class _Local:
             address = -(-thread.local_bytes // data.itemsize) * data.itemsize
             thread.local_bytes = address + data.nbytes
             thread.local_arrays[site] = Tracked(
-                data, "local", _assigned_name(frame, "local"), address, self.recorder
+                data, "local", _assigned_name(frame, "local"), address, self.recorder, vector_of(dtype)
             )
         return thread.local_arrays[site]
 
@@ -205,6 +214,12 @@ class Cuda(WarpOperations, BitFunctions, Cached):
     """Stand for the module `cuda` inside a kernel."""
 
     warpsize = sized(LANES, DTYPES["s32"])
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a vector type by its name."""
+        if name not in VECTORS:
+            raise AttributeError(f"cuda.{name} is not there in the Python oracle")
+        return VectorMaker(VECTORS[name])
 
     def __init__(self, recorder: Recorder, grid: Dim3, block: Dim3) -> None:
         self.recorder = recorder

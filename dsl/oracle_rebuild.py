@@ -16,6 +16,7 @@ import numpy as np
 
 from dsl import types
 from dsl.cuda import DeviceName
+from dsl.elements import VECTORS
 from dsl.oracle_arrays import Recorder
 from dsl.oracle_cuda import Cast, Cuda, Float, Math, maximum, minimum, rounded
 from dsl.oracle_loops import loops
@@ -112,7 +113,8 @@ def _numba_name(cuda: Cuda, value: Any) -> str | None:
     owner = getattr(getattr(value, "py_func", value), "__module__", None)
     name = getattr(value, "__name__", None)
     known = isinstance(owner, str) and owner.startswith(("numba.cuda", "numba_cuda"))
-    return name if known and isinstance(name, str) and hasattr(type(cuda), name) else None
+    there = isinstance(name, str) and (hasattr(type(cuda), name) or name in VECTORS)
+    return name if known and there else None
 
 
 def _math_function(stand_in: Math, value: Any) -> Any:

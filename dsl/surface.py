@@ -2,26 +2,27 @@
 
 What it models: numba.cuda's thread indices (threadIdx and its like int32, grid and gridsize int64), shared
 and local arrays; fences and nanosleep, which are no instruction here, as threads of a warp and memory are in
-order and no time passes. The rest of the table is in dsl/warp_calls.py, dsl/memory_calls.py and
-dsl/number_calls.py. What it leaves out is refused by name (LATER). Which ncu metric checks it: none.
+order and no time passes. The rest of the table is in dsl/warp_calls.py, dsl/memory_calls.py,
+dsl/number_calls.py and dsl/vector_calls.py. What it leaves out is refused by name (LATER). Which ncu metric
+checks it: none.
 """
 
 from __future__ import annotations
 
 import ast
-import re
 from enum import Enum, EnumMeta
 from types import ModuleType
 from typing import Any
 
-from dsl import lowering, memory_calls, number_calls, warp_calls
+from dsl import lowering, memory_calls, number_calls, vector_calls, views, warp_calls
 from dsl.cuda import DeviceName
 from dsl.device_args import Emitter, Keywords, integer, matched, takes
+from dsl.elements import VECTORS, Element, alignment_of
 from dsl.frame import DYNAMIC_ALIGNMENT_BYTES, Frame
-from dsl.ir import BYTES, Imm
+from dsl.ir import Imm
 from dsl.lowering import convert
 from dsl.types import NUMPY_NAMES, element_type
-from dsl.values import Device, Static, Tup, Val, Value, describe
+from dsl.values import Device, Method, Static, Tup, Val, Value, describe
 
 AXES = "xyz"
 REGISTERS = {"threadIdx": "tid", "blockIdx": "ctaid", "blockDim": "ntid", "gridDim": "nctaid"}
@@ -36,9 +37,6 @@ LATER = {
     "random": "make the numbers on the host and pass them as an array",
 }
 """Names of numba.cuda that are not in the language yet, and what to write instead."""
-VECTOR_TYPE = re.compile(
-    r"(u?(char|short|int|long|longlong)|float|double)[1-4]|(u?int(8|16|32|64)|float(32|64))x[1-4]"
-)
 
 
 def is_cuda_module(obj: Any) -> bool:
@@ -90,11 +88,11 @@ def _unknown(path: str, head: str) -> tuple[str, str]:
     """Say that a name is not in the language, and what to write or which names of its kind there are."""
     if head in LATER:
         return f"cuda.{path} is not in the kernel language yet", LATER[head]
-    if VECTOR_TYPE.fullmatch(head):
-        return f"the vector type cuda.{path} is not in the kernel language yet", "use one variable a member"
-    names = (*REGISTERS, "laneid", "warpsize", *CALLS)
+    names = (*REGISTERS, "laneid", "warpsize", *(n for n in CALLS if n not in VECTORS))
     alike = [n for n in names if "." in path and n.startswith(f"{head}.")] or names
-    return f"cuda.{path} is not in the kernel language", f"it has {', '.join(sorted(alike))}"
+    return f"cuda.{path} is not in the kernel language", f"it has {', '.join(sorted(alike))}" + (
+        " and the vector types int8x1 to float64x4" if alike is names else ""
+    )
 
 
 def call(
@@ -163,11 +161,11 @@ def _array(space: str) -> Emitter:
         path = f"{space}.array"
         given = matched(frame, path, args, keywords, ("shape", "dtype", "alignment"), 2)
         shape = _shape(frame, path, given["shape"], dynamic_allowed=space == "shared")
-        element = _dtype(frame, path, given["dtype"])
+        element = _dtype(frame, f"cuda.{path}", given["dtype"])
         align = (
             DYNAMIC_ALIGNMENT_BYTES
             if shape == (0,)
-            else _alignment(frame, path, given.get("alignment"), BYTES[element])
+            else _alignment(frame, path, given.get("alignment"), alignment_of(element))
         )
         return frame.allocate(node, space, shape, element, align)
 
@@ -191,13 +189,24 @@ def _shape(frame: Frame, path: str, value: Value, dynamic_allowed: bool) -> tupl
     return sizes
 
 
-def _dtype(frame: Frame, path: str, value: Value) -> str:
+def _dtype(frame: Frame, path: str, value: Value) -> Element:
+    """Return the type that a dtype argument names; raises UnsupportedFeature where it names none."""
+    if isinstance(value, Device) and value.path in VECTORS:
+        return VECTORS[value.path]
     element = element_type(value.obj) if isinstance(value, Static) else None
     if element is None:
         raise frame.builder.refuse(
-            f"the dtype of cuda.{path} is {describe(value)}", f"it has to be one of {', '.join(NUMPY_NAMES)}"
+            f"the dtype of {path} is {describe(value)}",
+            f"it has to be one of {', '.join(NUMPY_NAMES)}, or a vector type such as cuda.float32x4",
         )
     return element
+
+
+def method(frame: Frame, callee: Method, args: tuple[Value, ...], keywords: Keywords) -> Value:
+    """Emit a call of an array's method."""
+    path = f"{callee.array.name}.{callee.name}"
+    (dtype,) = matched(frame, path, args, keywords, ("dtype",), 1).values()
+    return views.view(frame, callee.array, _dtype(frame, path, dtype))
 
 
 def _alignment(frame: Frame, path: str, value: Value | None, itemsize: int) -> int:
@@ -220,5 +229,6 @@ CALLS: dict[str, Emitter] = {
     **warp_calls.CALLS,
     **memory_calls.CALLS,
     **number_calls.CALLS,
+    **vector_calls.CALLS,
 }
 """What a kernel may call, by the name under `cuda`."""

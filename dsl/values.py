@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-from dsl.ir import Imm, Operand
+from dsl.elements import Element, VectorType
+from dsl.ir import Imm, Operand, Reg
 
 
 @dataclass(frozen=True)
@@ -64,17 +65,29 @@ class Tup(Group):
 
 
 @dataclass(frozen=True)
+class Vec(Group):
+    """Hold a vector such as a float32x4: a number for each member, all of the type's element."""
+
+    type: VectorType
+
+    def alike(self, other: Value | None) -> bool:
+        """Say whether another value is a vector of the same type."""
+        return isinstance(other, Vec) and other.type == self.type
+
+
+@dataclass(frozen=True)
 class Arr:
     """Hold an array: where it lives and how an index becomes an address.
 
-    shape: extents, None where the launch knows it (LdParam). strides: bytes, None likewise. offset: byte
-    offset in shared or local memory; None for a global array, whose base is a parameter.
+    type: of an element. shape: extents, None where the launch knows it (LdParam), a register (s64) where a
+    view computes it. strides: bytes, None as in shape. offset: byte offset in shared or local memory; None
+    for a global array, whose base is a parameter.
     """
 
     name: str
     space: str
-    type: str
-    shape: tuple[int | None, ...]
+    type: Element
+    shape: tuple[int | Reg | None, ...]
     strides: tuple[int | None, ...]
     offset: int | None = None
 
@@ -96,13 +109,21 @@ class Static:
 
 
 @dataclass(frozen=True)
+class Method:
+    """Name a method of an array, which a call calls."""
+
+    array: Arr
+    name: str
+
+
+@dataclass(frozen=True)
 class Device:
     """Name a thing of the device surface by its path under `cuda`: "threadIdx", "shared.array"."""
 
     path: str
 
 
-Value = Val | Group | Arr | Static | Device
+Value = Val | Group | Arr | Static | Device | Method
 
 
 def describe(value: Value) -> str:
@@ -110,8 +131,12 @@ def describe(value: Value) -> str:
     match value:
         case Tup(items=items):
             return f"a tuple of {len(items)}"
+        case Vec(type=type_):
+            return f"a {type_.name}"
         case Arr(name=name):
             return f"the array {name!r}"
+        case Method(array=array, name=name):
+            return f"the method {name} of the array {array.name!r}"
         case Device(path=path):
             return f"cuda.{path}"
         case Static(obj=obj):

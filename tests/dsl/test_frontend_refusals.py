@@ -103,13 +103,8 @@ def with_fp16(o):
     o[0] = cuda.fp16.hadd(o[0], o[1])
 
 
-def with_vector(o):
-    v = cuda.float4(1, 2, 3, 4)
-    o[0] = v.x
-
-
-def with_vector_of_numba(o):
-    v = numba.cuda.int32x2(1, 2)
+def with_short_vector(o):
+    v = numba.cuda.int32x2(1)
     o[0] = v.x
 
 
@@ -293,12 +288,11 @@ REFUSED = {
     with_constant_memory: "cuda.const is not in the kernel language yet; pass the table as an array",
     with_cooperative_groups: "cuda.cg is not in the kernel language yet; end the kernel there",
     with_fp16: "cuda.fp16 is not in the kernel language yet; compute in float32",
-    with_vector: "the vector type cuda.float4 is not in the kernel language yet; use one variable a member",
-    with_vector_of_numba: "the vector type cuda.int32x2 is not in the kernel language yet",
+    with_short_vector: "cuda.int32x2 of 1 numbers; give 2",
     with_unroll: "literal_unroll of the array 'o'; give a tuple",
     with_unknown_name: "cuda.shuffle is not in the kernel language; it has activemask, all_sync, any_sync, ",
     with_late_float: "the ns of cuda.nanosleep is float64, not an integer",
-    with_bare_threadidx: "'o' is assigned something that is no number",
+    with_bare_threadidx: "'o' is assigned cuda.threadIdx",
     with_unknown_axis: "cuda.threadIdx.w is not in",
     with_numpy: "the numpy function exp; use math.exp",
     with_method: "the array attribute o.sum",
@@ -316,7 +310,7 @@ REFUSED = {
     with_matmul: "the operator @ is not in",
     with_in: "`in` is not in",
     with_walrus: "an assignment expression (:=) is not in",
-    with_array_value: "'o' is assigned something that is no number",
+    with_array_value: "'o' is assigned the array 'o'",
     with_tuple_index: "a tuple is indexed by something that is not known",
     with_wrong_arity: "helper is called with the wrong arguments; it takes a, b",
     with_missing_return: "half_returns returns a value on some paths only",

@@ -134,7 +134,7 @@ def test_a_loop_without_end_stops_after_max_steps_and_one_that_fits_does_not() -
 
 def reversal(threads: int) -> ir.Function:
     """Reverse a block's values through shared memory: two warps must meet at the barrier."""
-    shared = (ir.SharedArray("s", "f32", (threads,), 0, 4 * threads, ir.Loc("k.py", 0)),)
+    shared = (ir.SharedArray("s", "f32", (threads,), 0, 4 * threads, ir.Loc("k.py", 0), 4),)
     b = Builder(shared=shared)
     b.block()
     i = b.wide(b.sreg("tid.x"))
@@ -181,7 +181,7 @@ def test_warps_meet_at_a_barrier_and_the_trace_shows_it() -> None:
 
 
 def test_shared_memory_starts_as_nan() -> None:
-    b = Builder(shared=(ir.SharedArray("s", "f32", (1,), 0, 4, ir.Loc("k.py", 0)),))
+    b = Builder(shared=(ir.SharedArray("s", "f32", (1,), 0, 4, ir.Loc("k.py", 0), 4),))
     b.block()
     b.store("global", "f32", b.load("shared", "f32", Imm(0), "s"), b.at("o", b.wide(b.sreg("tid.x"))), "o")
     b.end(ir.Ret)
@@ -352,7 +352,7 @@ def test_the_highest_lane_wins_where_stores_collide() -> None:
 def local_array(type_: str) -> ir.Function:
     """Write and read back element 1 of a local array of 3."""
     size = ir.BYTES[type_]
-    b = Builder(local=(ir.LocalArray("q", type_, (3,), 0, 3 * size, ir.Loc("k.py", 0)),))
+    b = Builder(local=(ir.LocalArray("q", type_, (3,), 0, 3 * size, ir.Loc("k.py", 0), size),))
     b.block()
     t = b.sreg("tid.x")
     value = b.reg(type_)
@@ -448,7 +448,7 @@ def test_operations_give_the_documented_values(
 
 
 def test_colliding_shared_atomics_cost_no_more_wavefronts_and_no_trace() -> None:
-    b = Builder(shared=(ir.SharedArray("s", "s32", (1,), 0, 4, ir.Loc("k.py", 0)),))
+    b = Builder(shared=(ir.SharedArray("s", "s32", (1,), 0, 4, ir.Loc("k.py", 0), 4),))
     b.block()
     b.store("shared", "s32", Imm(0), Imm(0), "s")
     b.add(ir.Atom, "add", "shared", "s32", None, Imm(0), Imm(2), "s")
