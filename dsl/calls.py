@@ -132,6 +132,13 @@ def _round(frame: Frame, args: tuple[Value, ...]) -> Value:
     return rounding.to_digits(frame.builder, *numbers)
 
 
+def _tuple(frame: Frame, args: tuple[Value, ...]) -> Value:
+    value = _one(frame, "tuple", args) if args else Tup(())
+    if not isinstance(value, Tup):
+        raise frame.builder.refuse(f"tuple() of {describe(value)}", "give a tuple")
+    return Tup(value.items)
+
+
 def _only_in_for(name: str) -> Callable[[Frame, tuple[Value, ...]], Value]:
     def refuse(frame: Frame, args: tuple[Value, ...]) -> Value:
         raise frame.builder.refuse(f"{name}() outside a for statement", f"write `for i in {name}(...)`")
@@ -164,6 +171,7 @@ _BUILTINS = _ByIdentity(
         enumerate: _only_in_for("enumerate"),
         **operator_calls.CALLS,
         round: _round,
+        tuple: _tuple,
     }
 )
 

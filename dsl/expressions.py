@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from enum import Enum, EnumMeta
+from enum import EnumMeta
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from dsl import arrays, lowering, surface
+from dsl import arrays, lowering, members, surface
 from dsl.elements import bytes_of
 from dsl.frame import Frame
 from dsl.ir import Imm, Reg
 from dsl.lowering import convert
 from dsl.types import TYPE_NAMES, register_type, unify
-from dsl.values import Arr, Device, Group, Member, Method, Static, Tup, Val, Value, Vec, describe
+from dsl.values import Arr, Chosen, Device, Group, Member, Method, Static, Tup, Val, Value, Vec, describe
 
 BINARY: dict[type[ast.operator], str] = {
     ast.Add: "add",
@@ -124,6 +124,8 @@ def _attribute(frame: Frame, node: ast.Attribute) -> Value:
             return surface.attribute(frame, f"{path}.{node.attr}")
         case Arr():
             return _array_attribute(frame, base, node.attr)
+        case Chosen():
+            return _static_attribute(frame, members.known(frame.builder, base), node.attr)
         case Static(obj=obj) | Member(member=obj):
             return _static_attribute(frame, obj, node.attr)
         case Tup(fields=fields) if node.attr in fields:
@@ -280,13 +282,16 @@ def compare(frame: Frame, op: ast.cmpop, x: Value, y: Value) -> Val:
         raise b.refuse("`in` is not in the kernel language", "compare with == and or")
     if isinstance(x, Tup) and isinstance(y, Tup) and isinstance(op, (ast.Eq, ast.NotEq)):
         return _compare_tuples(frame, op, x, y)
-    if _is_member(x) and _is_member(y) and isinstance(op, (ast.Eq, ast.NotEq)):
-        return Val(Imm((x == y) == isinstance(op, ast.Eq)), "pred")
+    if isinstance(x, Chosen) and isinstance(y, Chosen) and isinstance(op, (ast.Eq, ast.NotEq)):
+        same = members.equal(b, x, y)
+        return same if isinstance(op, ast.Eq) else lowering.negate(b, same)
     return lowering.compare(b, COMPARE[type(op)], as_scalar(frame, x), as_scalar(frame, y))
 
 
 def _is(frame: Frame, x: Value, y: Value) -> Val:
     """Emit whether two values are one object: for a boolean beside True or False, whether they are equal."""
+    if isinstance(x, Chosen) and isinstance(y, Chosen):
+        return members.equal(frame.builder, x, y)
     if not (isinstance(x, Val) and isinstance(y, Val)):
         return Val(Imm(x == y), "pred")
     if isinstance(x, Member) and isinstance(y, Member):
@@ -295,10 +300,6 @@ def _is(frame: Frame, x: Value, y: Value) -> Val:
         if isinstance(known, bool) and v.type == "pred":
             return v if known else lowering.negate(frame.builder, v)
     raise frame.builder.refuse("`is` between numbers", "use ==")
-
-
-def _is_member(value: Value) -> bool:
-    return isinstance(value, Static) and isinstance(value.obj, Enum)
 
 
 def _compare_tuples(frame: Frame, op: ast.cmpop, x: Tup, y: Tup) -> Val:
@@ -377,6 +378,8 @@ def _truth(frame: Frame, value: Value) -> Val:
     """Emit whether a value counts as true."""
     if isinstance(value, Tup):
         return Val(Imm(bool(value.items)), "pred")
+    if isinstance(value, Chosen):
+        return Val(Imm(True), "pred")
     if isinstance(value, Static):
         return Val(Imm(bool(value.obj)), "pred")
     return lowering.truth(frame.builder, as_scalar(frame, value))

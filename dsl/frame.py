@@ -12,7 +12,7 @@ import builtins
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Enum, IntEnum
 from types import FunctionType
 from typing import Any
 
@@ -23,6 +23,7 @@ from dsl.builder import Builder
 from dsl.elements import Element, bytes_of, number_of
 from dsl.ir import BYTES, Imm, Loc, LocalArray, Multiple, Reg, SharedArray
 from dsl.lowering import constant, convert
+from dsl.members import chosen
 from dsl.source import Source
 from dsl.types import (
     AnyType,
@@ -222,6 +223,8 @@ class Frame:
         """
         if isinstance(obj, IntEnum):
             return Member(Imm(int(obj)), "s64", obj)
+        if isinstance(obj, Enum):
+            return chosen(obj)
         if isinstance(obj, (bool, int, float, np.generic)):
             try:
                 return constant(obj.item() if isinstance(obj, np.generic) else obj, plain_type(obj).type)

@@ -10,7 +10,7 @@ checks it: none.
 from __future__ import annotations
 
 import ast
-from enum import Enum, EnumMeta
+from enum import EnumMeta
 from types import ModuleType
 from typing import Any
 
@@ -50,7 +50,7 @@ def resolve(frame: Frame, value: Value) -> Value:
     if not isinstance(value, Static):
         return value
     obj = value.obj
-    if isinstance(obj, Enum | EnumMeta):
+    if isinstance(obj, EnumMeta):
         return value
     if isinstance(obj, DeviceName):
         return attribute(frame, obj.path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -62,6 +62,17 @@ class Tup(Group):
     """Hold a tuple: structure known at compile time, elements any values, named in a named tuple."""
 
     fields: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Chosen(Group):
+    """Hold a member of an enum: its place in the class `owner`, which may be known only at run time."""
+
+    owner: type[Enum]
+
+    def alike(self, other: Value | None) -> bool:
+        """Say whether another value is a member of the same class."""
+        return isinstance(other, Chosen) and other.owner is self.owner
 
 
 @dataclass(frozen=True)
@@ -131,6 +142,8 @@ def describe(value: Value) -> str:
     match value:
         case Tup(items=items):
             return f"a tuple of {len(items)}"
+        case Chosen(owner=owner):
+            return f"a member of {owner.__name__}"
         case Vec(type=type_):
             return f"a {type_.name}"
         case Arr(name=name):

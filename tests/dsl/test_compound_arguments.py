@@ -159,3 +159,43 @@ def test_an_array_in_a_tuple_is_checked_as_one_outside():
         add_arrays[1, 4]((frozen, np.ones(4), np.ones(4)))
     with pytest.raises(UnsupportedFeature, match="argument arrays: a kernel argument is a str"):
         add_arrays[1, 4](("text", np.ones(4), np.ones(4)))
+
+
+@cuda.jit(device=True)
+def alternating(t):
+    return Color.RED if t % 2 else Color.GREEN
+
+
+@cuda.jit
+def chosen_at_run_time(out, other):
+    t = cuda.threadIdx.x
+    color = alternating(t)
+    if t == 3:
+        color = other
+    out[t] = (color == Color.RED) + 2 * (color is Color.GREEN) + 4 * (color != other)
+
+
+def test_which_member_it_is_may_depend_on_the_thread():
+    _, (out,) = agreed(chosen_at_run_time, 1, 4, lambda: (np.zeros(4), Color.GREEN))
+    assert out.tolist() == [2, 5, 2, 2]
+
+
+@cuda.jit
+def value_at_run_time(out):
+    out[0] = alternating(cuda.threadIdx.x).value
+
+
+def test_the_value_of_a_member_chosen_at_run_time_is_refused():
+    with pytest.raises(UnsupportedFeature, match="attribute of a member of Color that is chosen while"):
+        value_at_run_time[1, 1](np.zeros(1))
+
+
+@cuda.jit
+def again(out, pair):
+    for k, x in enumerate(tuple(pair)):
+        out[k] = x + len(tuple(()))
+
+
+def test_tuple_of_a_tuple_is_a_tuple():
+    _, (out,) = agreed(again, 1, 1, lambda: (np.zeros(2), (4, 0.5)))
+    assert out.tolist() == [4, 0.5]

@@ -88,7 +88,7 @@ def unordered(o, x):
     [
         (is_of_numbers, "`is` between numbers; use =="),
         (unknown_member, "Color has no member 'BLUE'; correct its spelling"),
-        (unordered, "a Color stands where a number is needed"),
+        (unordered, "a member of Color stands where a number is needed"),
     ],
 )
 def test_what_members_and_is_do_not_mean_is_refused(kernel: Any, text: str) -> None:
