@@ -189,7 +189,8 @@ running = stacked(
         type=click.Choice(["auto", "compiled", "ir", "oracle"]),
         default="auto",
         show_default=True,
-        help="Machine code, the interpreter of WarpIR, or the kernel's Python source.",
+        help="Machine code, the interpreter of WarpIR, or the kernel's Python source; auto: machine code, "
+        "and the source for a kernel that the compiler does not take.",
     ),
     max_steps_option,
     strict_index_option,

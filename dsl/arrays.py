@@ -156,7 +156,7 @@ def atomic(
     The old value if it is used (ATOM), else None (RED). Raises UnsupportedFeature for a local array.
     """
     if array.space == "local":
-        raise b.refuse(
+        raise b.mistake(
             f"an atomic on the local array {array.name!r}", "a thread's own array needs none: use +="
         )
     element = plain(b, array, "an atomic")

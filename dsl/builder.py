@@ -12,7 +12,7 @@ from dsl import ir
 from dsl.ir import Alu, Bar, Bra, Cvt, Instr, Jmp, LdParam, Loc, Operand, Reg, Ret, Selp, Setp, Sreg
 from dsl.types import STORED, TYPE_NAMES
 from dsl.values import Val
-from gpusim.errors import UnsupportedFeature
+from gpusim.errors import KernelMistake, UnsupportedFeature
 
 CHEAP_OPS = frozenset(
     ("add", "sub", "mul", "fma", "and", "or", "xor", "not", "shl", "shr", "min", "max", "neg", "abs", "mov")
@@ -91,7 +91,7 @@ class Builder:
 
     def _must_compute(self, type_: str) -> None:
         if type_ in STORED:
-            raise self.refuse(f"{TYPE_NAMES[type_]} in arithmetic or a conversion is not in the kernel "
+            raise self.mistake(f"{TYPE_NAMES[type_]} in arithmetic or a conversion is not in the kernel "
                               "language yet", "load, store and exchange such numbers; compute in float32")
 
     def bitcast(self, src: Operand, from_type: str, to_type: str) -> Reg:
@@ -208,6 +208,10 @@ class Builder:
     def refuse(self, what: str, instead: str) -> UnsupportedFeature:
         """Return the error for something outside the language at the current line."""
         return UnsupportedFeature(f"{self.loc.file}:{self.loc.line}: in {self.kernel}: {what}; {instead}")
+
+    def mistake(self, what: str, instead: str) -> KernelMistake:
+        """Return the error for something at the current line that is wrong in numba too, on any engine."""
+        return KernelMistake(str(self.refuse(what, instead)))
 
     # layout
 

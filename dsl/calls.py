@@ -283,7 +283,7 @@ def bind(inner: Frame, func: FunctionType, args: tuple[Value, ...], keywords: Ke
         or len(args) > len(positional)
         or any(p.arg in keywords for p in positional[: len(args)])
     ):
-        raise inner.builder.refuse(
+        raise inner.builder.mistake(
             f"{func.__name__} is called with the wrong arguments",
             f"it takes {', '.join(p.arg for p in parameters)}",
         )

@@ -20,7 +20,7 @@ from dsl.types import leaves, rebuilt
 from gpusim import session
 from gpusim.arch import Arch
 from gpusim.errors import BadOption, LaunchRefused
-from gpusim.memory import GlobalMemory, VirtualArray, owner_of
+from gpusim.memory import ALIGNMENT, GlobalMemory, VirtualArray, owner_of
 
 QUANTUM_RECORDS = 32
 """Records a block replays before its neighbours take a turn (modelled): about a tile row of 32 requests."""
@@ -182,6 +182,8 @@ def _private_copy(value: Any, roots: dict[int, tuple[np.ndarray, int]]) -> Any:
         return array
     owner = array if isinstance(value, DeviceArray) else owner_of(array)
     low, high = np.lib.array_utils.byte_bounds(owner)
+    if isinstance(value, DeviceArray):
+        low -= value.address % ALIGNMENT  # a view keeps its place in a sector
     if id(owner) not in roots:
         roots[id(owner)] = np.frombuffer(bytearray(ctypes.string_at(low, high - low)), np.uint8), low
     root, start = roots[id(owner)]

@@ -190,14 +190,14 @@ class Frame:
             try:
                 return self.static(cell.cell_contents, name)
             except ValueError:
-                raise self.builder.refuse(
+                raise self.builder.mistake(
                     f"the closure variable {name!r} has no value yet", "assign it before the launch"
                 ) from None
         if name in self.func.__globals__:
             return self.static(self.func.__globals__[name], name)
         if hasattr(builtins, name):
             return Static(getattr(builtins, name))
-        raise self.builder.refuse(
+        raise self.builder.mistake(
             f"the name {name!r} is not defined",
             "define it before the kernel is launched, or correct its spelling",
         )
@@ -205,7 +205,7 @@ class Frame:
     def _local(self, node: ast.Name) -> Value:
         web = self.source.webs.read.get(id(node))
         if web is None:
-            raise self.builder.refuse(
+            raise self.builder.mistake(
                 f"the variable {node.id!r} is read before it is assigned",
                 "assign it on every path that comes here",
             )

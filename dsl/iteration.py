@@ -139,7 +139,7 @@ def _range(frame: Frame, node: ast.Call) -> Range:
     found = {1: (zero, *given, one), 2: (*given, one), 3: tuple(given)}[len(given)]
     start, stop, step = (convert(frame.builder, v, element) for v in found)
     if step.constant == 0:
-        raise frame.builder.refuse("range() with step 0", "give a step that is not 0")
+        raise frame.builder.mistake("range() with step 0", "give a step that is not 0")
     return Range(start, stop, step)
 
 
@@ -151,7 +151,7 @@ def _bound(frame: Frame, name: str, node: ast.expr) -> Val:
         frame.unit.wait(frame, node, str(missing))
         return Val(frame.builder.reg("s32"), "s32")
     if value.type in FLOATS:
-        raise frame.builder.refuse(f"{name}() of a float", "give integers, e.g. int(x)")
+        raise frame.builder.mistake(f"{name}() of a float", "give integers, e.g. int(x)")
     return frame.builder.copy(value)
 
 

@@ -5,7 +5,7 @@ back, blocks run in waves, a wave's traces go through the caches of the SMs it r
 time. Checked by what it counts; see dsl/engine.py and gpusim/hierarchy.py.
 
 Engines: "compiled" (dsl/codegen.py), "ir" (dsl/interpreter.py), "oracle" (the Python source, a thread at a
-time). "auto" is the compiled one.
+time). "auto" is the compiled one, and the oracle for a kernel that it does not take (dsl/by_source.py).
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from typing import Any
 import numpy as np
 
 from dsl import ir, messages
-from dsl.device import Device, DeviceArray, Placed, place_arguments, private_copies, session_device
+from dsl.by_source import NOTE, SourceLaunch, copy_back, run_source
+from dsl.device import Device, Placed, place_arguments, private_copies, session_device
 from dsl.dispatcher import Dispatcher
 from dsl.signature import cast_scalars
 from dsl.types import AnyType, arg_type, leaves
 from gpusim import session
 from gpusim.counters import Counters, Hierarchy
-from gpusim.errors import BadOption, LaunchRefused, UnsupportedFeature
+from gpusim.errors import BadOption, KernelMistake, LaunchRefused, UnsupportedFeature
 from gpusim.launch import Launch, LineAccess, Registers
 from gpusim.memory import VirtualArray
 from gpusim.occupancy import check_launch, occupancy, opt_in_note
@@ -105,7 +106,7 @@ def _type_of(whose: str, value: Any) -> AnyType:
     try:
         return arg_type(value)
     except UnsupportedFeature as error:
-        raise UnsupportedFeature(f"{whose}: {error}") from error
+        raise type(error)(f"{whose}: {error}") from error
 
 
 def _check_function(fn: ir.Function, args: tuple[Any, ...]) -> None:
@@ -169,8 +170,20 @@ def launch(
     size, shape = _positive(grid, "grid", name), _positive(block, "block", name)
     _check_arguments(kernel, args, counts_only)
     args = cast_scalars(kernel.__name__, kernel.options.get("signature"), args)
-    arg_types = _types_of(kernel, args)
-    fn = kernel.function(arg_types)
+    if max_steps is None:
+        from dsl.engine import MAX_STEPS
+
+        max_steps = MAX_STEPS
+    try:
+        arg_types = _types_of(kernel, args)
+        fn = kernel.function(arg_types)
+    except UnsupportedFeature as refusal:
+        if engine not in ("auto", "oracle") or counts_only or isinstance(refusal, KernelMistake):
+            raise
+        source = SourceLaunch(
+            kernel, size, shape, args, device, shared_bytes, registers, max_steps, strict_index
+        )
+        return run_source(source, refusal)
     _check_function(fn, args)
     buffers = _buffers(fn)
     check_launch(device.arch, size, shape, fn.static_shared_bytes, shared_bytes, 1, buffers, name)
@@ -179,10 +192,6 @@ def launch(
         placed = place_arguments(fn, args, device.memory, with_data=not counts_only)
         placed.params.update(_dynamic_extents(fn, shared_bytes))
         _check_views(fn, placed.params)
-        if max_steps is None:
-            from dsl.engine import MAX_STEPS
-
-            max_steps = MAX_STEPS
         run = _Run(
             kernel, fn, args, arg_types, size, shape, placed, device,
             shared_bytes, registers, counts_only, max_steps, strict_index,
@@ -342,11 +351,8 @@ class _Run:
             self.kernel.py_func, self.grid, self.block, copies, self.shared_bytes, self.max_steps,
             self.strict_index, register_arrays=self.compiled.register_arrays,
         )  # fmt: skip
-        for (_, host), (_, copy) in zip(leaves(self.args), leaves(copies), strict=True):
-            if isinstance(host, DeviceArray) or (isinstance(host, np.ndarray) and host.flags.writeable):
-                host[...] = copy
-        note = "the Python oracle ran: accesses and requests are counted; arithmetic, L1, L2 and DRAM are not"
-        return _Counted(oracle.as_counters(run), (note,))
+        copy_back(self.args, copies)
+        return _Counted(oracle.as_counters(run), (NOTE,))
 
     def _replayed(self, wave: _Wave, progress: Progress | None) -> Hierarchy:
         """Run the grid wave by wave and replay each wave's trace; return the hierarchy's counters."""

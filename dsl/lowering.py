@@ -133,7 +133,7 @@ def unary(b: Builder, op: str, v: Val) -> Val:
     numba computes in v's own type and widens afterwards: -uint8(194) is 62, as a uint64.
     """
     if op == "not" and v.type in FLOATS:
-        raise b.refuse("~ of a float", "use it on integers")
+        raise b.mistake("~ of a float", "use it on integers")
     if op == "not" and v.type == "pred":
         return negate(b, v)
     result = unary_type(v.type)
@@ -153,7 +153,7 @@ def binary(b: Builder, op: str, x: Val, y: Val) -> Val:
     """Return `x op y` (op as in SYMBOLS) in numba's type for it."""
     element = binary_type(op, x.type, y.type)
     if op in ("and", "or", "xor", "shl", "shr") and (x.type in FLOATS or y.type in FLOATS):
-        raise b.refuse(f"{SYMBOLS[op]} of a float", "use it on integers")
+        raise b.mistake(f"{SYMBOLS[op]} of a float", "use it on integers")
     if op == "pow":
         return _power(b, x, y, element)
     x, y = convert(b, x, element), convert(b, y, element)

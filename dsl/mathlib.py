@@ -113,7 +113,7 @@ def call(b: Builder, name: str, args: tuple[Val, ...]) -> Val | Tup:
     """Emit math.<name>(*args); raises UnsupportedFeature for a wrong number of arguments."""
     arity = 3 if name == "fma" else 2 if name in (*PAIRS, "nextafter", "ldexp") else 1
     if len(args) != arity:
-        raise b.refuse(f"math.{name} with {len(args)} arguments", f"it takes {arity} here")
+        raise b.mistake(f"math.{name} with {len(args)} arguments", f"it takes {arity} here")
     if name in _SPECIAL:
         return _SPECIAL[name](b, *args)
     element = _TYPES.get(name, math_type)(*(a.type for a in args))
@@ -173,7 +173,7 @@ def nextafter(b: Builder, x: Val, y: Val) -> Val:
 def ldexp(b: Builder, x: Val, n: Val) -> Val:
     """Emit x * 2**n, rounded once; n is an int32 as in numba. A scale beyond LARGEST_SCALE makes no odds."""
     if n.type in FLOATS:
-        raise b.refuse("math.ldexp by a float", "give an integer, e.g. int(n)")
+        raise b.mistake("math.ldexp by a float", "give an integer, e.g. int(n)")
     element = exact_type(x.type)
     whole = extremum(b, "min", convert(b, n, "s32"), Val(Imm(LARGEST_SCALE), "s32"))
     whole = extremum(b, "max", whole, Val(Imm(-LARGEST_SCALE), "s32"))

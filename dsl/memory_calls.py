@@ -38,11 +38,11 @@ def _operation(name: str, element: str) -> str:
 def _atomic_array(frame: Frame, name: str, value: Value) -> tuple[Arr, str]:
     """Return an array that has this atomic, and the type of its elements."""
     if not isinstance(value, Arr):
-        raise frame.builder.refuse(f"cuda.atomic.{name} of {describe(value)}", "give an array")
+        raise frame.builder.mistake(f"cuda.atomic.{name} of {describe(value)}", "give an array")
     allowed, element = ATOMIC_TYPES[name], arrays.plain(frame.builder, value, f"cuda.atomic.{name}")
     if element not in allowed:
         what = f"cuda.atomic.{name} on {TYPE_NAMES[element]} elements ({value.name!r})"
-        raise frame.builder.refuse(what, f"numba has it for {', '.join(TYPE_NAMES[t] for t in allowed)}")
+        raise frame.builder.mistake(what, f"numba has it for {', '.join(TYPE_NAMES[t] for t in allowed)}")
     return value, element
 
 
@@ -72,7 +72,7 @@ def _swap(name: str, names: tuple[str, ...]) -> Emitter:
         array, element = _atomic_array(frame, name, given["ary"])
         if "idx" not in names and len(array.shape) != 1:
             what = f"cuda.atomic.{name} of {array.name!r}, which has {len(array.shape)} dimensions"
-            raise frame.builder.refuse(what, "use cuda.atomic.cas with an index")
+            raise frame.builder.mistake(what, "use cuda.atomic.cas with an index")
         old, value = (_operand(frame, name, n, given[n], element).operand for n in ("old", "val"))
         index = given.get("idx", Val(Imm(0), "s64"))
         return arrays.atomic(frame.builder, "cas", array, index, value, used, compare=old)
@@ -82,10 +82,10 @@ def _swap(name: str, names: tuple[str, ...]) -> Emitter:
 
 def _hinted_array(frame: Frame, path: str, value: Value) -> Arr:
     if not isinstance(value, Arr):
-        raise frame.builder.refuse(f"cuda.{path} of {describe(value)}", "give an array")
+        raise frame.builder.mistake(f"cuda.{path} of {describe(value)}", "give an array")
     if value.space != "global" or value.type == "pred":
         what = f"the {value.space} array {value.name!r}" if value.space != "global" else "a boolean array"
-        raise frame.builder.refuse(
+        raise frame.builder.mistake(
             f"cuda.{path} of {what}", "index it: the hint is for global memory and numbers"
         )
     return value

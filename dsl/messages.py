@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import cast
 
 from dsl import ir
 from gpusim.errors import (
@@ -160,6 +161,24 @@ def kernel_fault(
             "no defined value; assign it on every path that leads here"
         )
     return KernelFault(f"{where}: {type(error).__name__}: {error}; correct this line")
+
+
+def raised_by_kernel(block: Dim3, thread: Dim3, error: Exception, file: str, line: int) -> KernelFault:
+    """Return an exception that a line of a kernel made (raise, assert, an index), as numba names the thread.
+
+    It is a KernelFault and an exception of the class that was raised, where Python can make one of both.
+    """
+    who = f"tid={list(thread)} ctaid={list(block)}"
+    fault = _fault(type(error), f"{file}:{line}: {type(error).__name__}, {who}: {error}")
+    fault.by_kernel = True
+    return fault
+
+
+def _fault(kind: type[Exception], said: str) -> KernelFault:
+    try:
+        return cast("KernelFault", type(kind.__name__, (KernelFault, kind), {})(said))
+    except TypeError:  # two layouts, or arguments of its own
+        return KernelFault(said)
 
 
 def operation_name(instr: ir.WarpOp) -> str:

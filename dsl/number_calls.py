@@ -87,7 +87,7 @@ def _selp(frame: Frame, given: dict[str, Value], used: bool) -> Value:
     x, y = (number(frame, "selp", n, given[n]) for n in ("a", "b"))
     if x.type != y.type or x.type not in SELECTED:
         what = f"cuda.selp of {kind(x)} and {kind(y)}"
-        raise b.refuse(what, f"give two of one type: {', '.join(TYPE_NAMES[t] for t in SELECTED)}")
+        raise b.mistake(what, f"give two of one type: {', '.join(TYPE_NAMES[t] for t in SELECTED)}")
     return lowering.select(b, lowering.truth(b, test), x, y)
 
 

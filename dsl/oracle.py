@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 
 from dsl import request_rules
-from dsl.messages import Dim3, dim3, kernel_fault, linear_count, unlinear
+from dsl.messages import Dim3, dim3, kernel_fault, linear_count, raised_by_kernel, unlinear
 from dsl.oracle_arrays import Access, Recorder, Tracked
 from dsl.oracle_cuda import Cuda, SharedMemory
 from dsl.oracle_rebuild import Rebuilder, argument
-from dsl.oracle_threads import Strand, Thread, check_barrier, while_lines
+from dsl.oracle_threads import Strand, Thread, check_barrier, raise_lines, while_lines
 from dsl.oracle_warp import let_go
 from dsl.types import labels, rebuilt
 from gpusim.counters import Counters, SharedCounts, SpaceCounts
@@ -62,12 +62,18 @@ class OracleRun:
 
     accesses: one list a thread, blocks in the order they ran, threads in linear order. requests: in no
     order that the card would know. counters: of memory, barriers, warp operations and wrapped
-    indices; `arithmetic` and `hierarchy` stay 0.
+    indices; `arithmetic` and `hierarchy` stay 0. shared_buffers: name and bytes of each static shared array
+    of a block. untyped_spaces: where elements lie that dsl/types.py has no type for, so that their requests
+    are not the card's. has_local: a thread has a local array.
     """
 
     accesses: list[list[Access]]
     requests: list[Request]
     counters: Counters
+    static_shared_bytes: int = 0
+    shared_buffers: tuple[tuple[str, int], ...] = ()
+    untyped_spaces: frozenset[str] = frozenset()
+    has_local: bool = False
 
 
 def as_counters(run: OracleRun) -> Counters:
@@ -154,14 +160,20 @@ def _resume(launch: _Launch, strand: Strand) -> None:
         strand.resume()
     except UserError:
         raise
-    except MISTAKES as error:
-        lines = [(f, n) for f, n in walk_tb(error.__traceback__) if f.f_code in launch.codes]
-        if not lines:
-            raise
-        frame, line = lines[-1]
-        kernel, thread = launch.recorder.kernel, strand.thread
-        file = frame.f_code.co_filename
-        raise kernel_fault(kernel, thread.ctaid, thread.tid, error, file, line) from error
+    except Exception as error:
+        steps = list(walk_tb(error.__traceback__))
+        lines = [(f, n) for f, n in steps if f.f_code in launch.codes]
+        thread = strand.thread
+        if lines:
+            frame, line = lines[-1]
+            file = frame.f_code.co_filename
+            own = line in raise_lines(file) or isinstance(error, IndexError)
+            if frame is steps[-1][0] and own:
+                raise raised_by_kernel(thread.ctaid, thread.tid, error, file, line) from error
+            if isinstance(error, MISTAKES):
+                kernel = launch.recorder.kernel
+                raise kernel_fault(kernel, thread.ctaid, thread.tid, error, file, line) from error
+        raise
 
 
 def _run_warp(launch: _Launch, warp: list[Strand]) -> None:
@@ -205,6 +217,10 @@ def _run_block(launch: _Launch, block: int) -> None:
             strand.cancel()
             strand.thread.frame = None
     _collect(launch, block)
+    memory, result = launch.cuda.shared.memory, launch.result
+    result.static_shared_bytes, result.shared_buffers = memory.static_bytes, tuple(memory.buffers)
+    result.untyped_spaces = frozenset(launch.recorder.untyped_spaces)
+    result.has_local |= any(s.thread.local_arrays for s in strands)
     launch.result.accesses.extend(s.thread.accesses for s in strands)
 
 

@@ -24,6 +24,7 @@ from dsl.messages import LANES
 from dsl.oracle_numbers import element_in, literal, number, sized
 from dsl.oracle_threads import Site, Strand, Thread
 from dsl.oracle_vectors import Vector, VectorMaker, from_record
+from dsl.types import NUMPY_NAMES
 
 
 class Access(NamedTuple):
@@ -65,6 +66,7 @@ class Recorder:
         self.strand: Strand
         self.groups: dict[GroupKey, dict[int, Access]] = defaultdict(dict)
         self.wrapped_indices = 0
+        self.untyped_spaces: set[str] = set()
         self._sites: dict[Hashable, Site] = {}
         self._numbers: dict[Hashable, int] = {}
 
@@ -113,6 +115,8 @@ class Recorder:
         path = (site.number, op, array.name, thread.region, *thread.loops)
         occurrence = thread.occurrences.get(path, 0)
         thread.occurrences[path] = occurrence + 1
+        if array.vector is None and array.data.dtype.name not in NUMPY_NAMES:
+            self.untyped_spaces.add(array.space)
         access = Access(array.space, array.name, address, size, op, site.file, site.line)
         thread.accesses.append(access)
         self.groups[GroupKey(thread.warp, path, occurrence)][thread.linear % LANES] = access
@@ -167,12 +171,16 @@ def _position(frame: FrameType) -> tuple[int | None, ...]:
 
 
 def from_storage(value: Any) -> Any:
-    """Return an element as kernels compute with it."""
+    """Return an element as kernels compute with it; one without a type of dsl/types.py as numpy has it."""
+    if value.dtype.name not in NUMPY_NAMES:
+        return value
     return number(value.item(), element_in(value.dtype))
 
 
 def to_storage(value: Any, dtype: np.dtype[Any]) -> Any:
     """Convert what a kernel writes to an element type: integers wrap, floats truncate and saturate."""
+    if dtype.name not in NUMPY_NAMES:
+        return value
     return sized(value, dtype)
 
 

@@ -87,9 +87,15 @@ class SharedMemory:
 
     def __init__(self, dynamic_bytes: int) -> None:
         self.arrays: dict[int, Tracked] = {}
-        self.end = 0
+        self.buffers: list[tuple[str, int]] = []
+        self.end = self.static_bytes = 0
         self.dynamic = np.full(dynamic_bytes, 0xFF, np.uint8)
         self.dynamic_address: int | None = None
+
+    def keep(self, name: str, nbytes: int, align: int) -> None:
+        """Count a static array at its alignment, as the compiler lays arrays out."""
+        self.buffers.append((name, nbytes))
+        self.static_bytes = -(-self.static_bytes // align) * align + nbytes
 
     def place(self, nbytes: int) -> int:
         """Return the byte offset of the next static array."""
@@ -134,6 +140,7 @@ class _Shared:
             else:
                 data = _poisoned(_shape(shape), type_)
                 address = memory.place(data.nbytes)
+                memory.keep(name, data.nbytes, max(alignment or 1, type_.alignment))
             memory.arrays[site] = Tracked(data, "shared", name, address, self.recorder, vector_of(dtype))
         return memory.arrays[site]
 

@@ -238,11 +238,25 @@ def binary(op: str, a: Any, b: Any) -> Any:
     kinds: Any = type(a), type(b)
     plan = _plan(op, *kinds)
     if plan is None:
-        return NotImplemented
+        return _complex(op, a, b)
     element, compute = plan
     if compute is None:
         return _power(a, b, element)
     return number(compute(_plain(number(a, element)), _plain(number(b, element))), element)
+
+
+def _complex(op: str, a: Any, b: Any) -> Any:
+    """Return `a op b` of which one is complex: complex64 if the other fits in a float32, else complex128."""
+    name = {"div": "truediv"}.get(op, op)
+    if name not in ("add", "sub", "mul", "truediv", "pow") or not any(map(np.iscomplexobj, (a, b))):
+        return NotImplemented
+    return getattr(operator, name)(*map(_in_numpy, (a, b)))
+
+
+def _in_numpy(value: Any) -> Any:
+    """Return a number as numpy's scalar of its type."""
+    element = element_of(value)
+    return value if element is None else DTYPES[element].type(value)
 
 
 _UNARY: dict[str, Callable[[Any], Any]] = {"neg": operator.neg, "pos": operator.pos, "not": operator.invert}

@@ -220,6 +220,17 @@ def early_returns(file: str) -> frozenset[int]:
 
 
 @functools.cache
+def raise_lines(file: str) -> frozenset[int]:
+    """Return the lines of a file's raise and assert statements; none without a source."""
+    try:
+        nodes = ast.walk(ast.parse("".join(linecache.getlines(file))))
+    except SyntaxError:
+        return frozenset()
+    found = (n for n in nodes if isinstance(n, (ast.Raise, ast.Assert)))
+    return frozenset(line for n in found for line in range(n.lineno, (n.end_lineno or n.lineno) + 1))
+
+
+@functools.cache
 def while_lines(file: str) -> frozenset[int] | None:
     """Return a line of each while loop of a file that runs once an iteration; None where there is no source.
 

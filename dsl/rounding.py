@@ -34,7 +34,7 @@ def nearest(b: Builder, x: Val) -> Val:
 def to_digits(b: Builder, x: Val, n: Val) -> Val:
     """Emit x rounded to n decimal places, to tens and more for n below 0; the result has x's float type."""
     if n.type in FLOATS:
-        raise b.refuse("round() to a float of digits", "give an integer, e.g. int(n)")
+        raise b.mistake("round() to a float of digits", "give an integer, e.g. int(n)")
     element = exact_type(x.type)
     wide, n = convert(b, convert(b, x, element), "f64"), convert(b, n, "s64")
     to_places = compare(b, "ge", n, constant(0, "s64"))

@@ -363,7 +363,7 @@ def _return(frame: Frame, s: ast.Return) -> None:
         frame.returns.values.append(value)
         return b.jump(frame.returns.label)
     if value != Static(None):
-        raise b.refuse(
+        raise b.mistake(
             "a kernel returns a value", "store the result in an array; only device functions return values"
         )
     return b.end(Ret(b.loc, at_end=s is frame.source.tree.body[-1]))

@@ -100,7 +100,7 @@ def call(
 ) -> Value | None:
     """Emit a call of `cuda.<path>`; `used` says whether the result is read."""
     if path not in CALLS:
-        raise frame.builder.refuse(
+        raise frame.builder.mistake(
             f"cuda.{path} is not a function", "read its members, e.g. cuda.threadIdx.x"
         )
     return CALLS[path](frame, node, args, keywords, used)
@@ -110,7 +110,7 @@ def _ndim(frame: Frame, path: str, args: tuple[Value, ...], keywords: Keywords) 
     value = matched(frame, path, args, keywords, ("ndim",), 1)["ndim"]
     n = value.constant if isinstance(value, Val) else None
     if n not in (1, 2, 3):
-        raise frame.builder.refuse(
+        raise frame.builder.mistake(
             f"cuda.{path} of something that is not 1, 2 or 3", "give the constant 1, 2 or 3"
         )
     return int(n)
@@ -152,7 +152,7 @@ def _literal_unroll(frame: Frame, given: dict[str, Value], used: bool) -> Value:
     """Return the tuple itself: a loop over a tuple is unrolled."""
     container = given["container"]
     if not isinstance(container, Tup):
-        raise frame.builder.refuse(f"literal_unroll of {describe(container)}", "give a tuple")
+        raise frame.builder.mistake(f"literal_unroll of {describe(container)}", "give a tuple")
     return container
 
 
@@ -176,13 +176,13 @@ def _shape(frame: Frame, path: str, value: Value, dynamic_allowed: bool) -> tupl
     items = value.items if isinstance(value, Tup) else (value,)
     shape = tuple(v.constant if isinstance(v, Val) else None for v in items)
     if not shape or not all(isinstance(n, int) and not isinstance(n, bool) for n in shape):
-        raise frame.builder.refuse(
+        raise frame.builder.mistake(
             f"the shape of cuda.{path} is not known when the kernel is compiled",
             "use constants, globals or closure variables; shape 0 is dynamic shared memory",
         )
     sizes = tuple(int(n) for n in shape if n is not None)
     if any(n <= 0 for n in sizes) and not (dynamic_allowed and sizes == (0,)):
-        raise frame.builder.refuse(
+        raise frame.builder.mistake(
             f"cuda.{path} of shape {sizes}",
             "every extent is at least 1; shape 0 alone is dynamic shared memory",
         )
@@ -214,7 +214,7 @@ def _alignment(frame: Frame, path: str, value: Value | None, itemsize: int) -> i
         return itemsize
     n = value.constant if isinstance(value, Val) else None
     if not isinstance(n, int) or n < 1 or n & (n - 1):
-        raise frame.builder.refuse(f"the alignment of cuda.{path}", "give a constant power of two in bytes")
+        raise frame.builder.mistake(f"the alignment of cuda.{path}", "give a constant power of two in bytes")
     return max(n, itemsize)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from dsl import ir
 from dsl.formats import FORMATS, decode, encode
 from dsl.ir import BYTES
-from gpusim.errors import UnsupportedFeature
+from gpusim.errors import KernelMistake, UnsupportedFeature
 
 NUMPY_NAMES = {
     "bool": "pred",
@@ -152,7 +152,8 @@ def plain_type(value: Any) -> ArgType:
     """Return the type of a number or an array.
 
     Array (anything with shape, strides and dtype), numpy scalar, int, float or bool.
-    Raises UnsupportedFeature for element types and objects that the language does not have.
+    Raises UnsupportedFeature for element types that the language does not have, and KernelMistake for objects
+    that no kernel takes.
     """
     if isinstance(value, (bool, np.bool_)):
         return ArgType("pred")
@@ -161,8 +162,10 @@ def plain_type(value: Any) -> ArgType:
     if isinstance(value, float) and not isinstance(value, np.generic):
         return ArgType("f64")
     dtype = getattr(value, "dtype", None)
+    if isinstance(value, complex):
+        raise UnsupportedFeature("complex numbers are not in the kernel language; pass two floats")
     if dtype is None:
-        raise UnsupportedFeature(
+        raise KernelMistake(
             f"a kernel argument is a {type(value).__name__}; "
             "pass numpy arrays, numpy scalars, int, float, bool, members of enums, or tuples of those"
         )

@@ -36,7 +36,7 @@ def _shuffle(path: str, mode: str, lane: str) -> Emitter:
         b, value = frame.builder, number(frame, path, "value", given["value"])
         if value.type not in SHUFFLED:
             names = ", ".join(TYPE_NAMES[t] for t in SHUFFLED)
-            raise b.refuse(f"cuda.{path} of {kind(value)}", f"it moves {names}: convert the value")
+            raise b.mistake(f"cuda.{path} of {kind(value)}", f"it moves {names}: convert the value")
         source = convert(b, integer(frame, path, lane, given[lane]), "s32").operand
         mask, dst = _mask(frame, path, given), b.reg(value.type)
         b.emit(Shfl(mode, value.type, dst, value.operand, source, mask, b.loc))

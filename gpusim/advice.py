@@ -183,7 +183,7 @@ def shared_reads(launch: Launch) -> Advice | None:
 def occupancy_limiter(launch: Launch) -> Advice | None:
     """Name what limits the resident blocks where theoretical occupancy is under half."""
     occupancy = launch.occupancy
-    if occupancy.theoretical_pct >= LOW_OCCUPANCY_PCT:
+    if not launch.registers.is_known or occupancy.theoretical_pct >= LOW_OCCUPANCY_PCT:
         return None
     hints = {
         "registers": f"A thread takes {launch.registers.per_thread} registers ({launch.registers.source}).",
@@ -214,7 +214,7 @@ def tail_effect(launch: Launch) -> Advice | None:
                       "(smaller tiles, or another dimension of the grid).")
     waves, tail = divmod(blocks, slots)
     used = 100 * blocks / ((waves + 1) * slots)
-    if tail == 0 or waves == 0 or used >= FULL_ENOUGH_PCT:
+    if not launch.registers.is_known or tail == 0 or waves == 0 or used >= FULL_ENOUGH_PCT:
         return None
     return Advice("OPT", "Occupancy", "Tail Effect",
                   f"{waves} full wave{'s' if waves > 1 else ''} of {slots:,} blocks and a last one of "

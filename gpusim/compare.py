@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gpusim import launch_json, metrics
 from gpusim.errors import BadOption
-from gpusim.launch import NOT_COUNTED, Launch
+from gpusim.launch import Launch
 from gpusim.metric import Metric, Value, ratio
 from gpusim.report import header
 from gpusim.table import Cell, Table, counted, paragraph, render
@@ -103,8 +103,8 @@ def notes(a: Launch, b: Launch) -> Iterator[str]:
         quanta = f"{a.quantum_records} records in A and {b.quantum_records} in B"
         yield f"The replay quantum is {quanta}; hits and DRAM bytes depend on it."
     for name, launch in (("A", a), ("B", b)):
-        if launch.engine in NOT_COUNTED:
-            parts = " and ".join(PART_WORDS[part] for part in NOT_COUNTED[launch.engine])
+        if launch.not_counted:
+            parts = " and ".join(PART_WORDS.get(part, part.replace("_", " ")) for part in launch.not_counted)
             yield f"{name} ran on the engine {launch.engine}, which does not count {parts}: n/a."
 
 

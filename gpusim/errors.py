@@ -32,7 +32,12 @@ class EndlessLoop(UserError):
 
 
 class KernelFault(UserError):
-    """A thread of a kernel that runs as Python source does what Python has no answer to."""
+    """A thread of a kernel that runs as Python source does what Python has no answer to, or raises.
+
+    by_kernel: a line of the kernel itself made it: a raise, an assert, an index past a tuple.
+    """
+
+    by_kernel = False
 
 
 class LaunchRefused(UserError):
@@ -41,6 +46,10 @@ class LaunchRefused(UserError):
 
 class UnsupportedFeature(UserError):
     """The kernel uses something the language does not have."""
+
+
+class KernelMistake(UnsupportedFeature):
+    """The kernel is wrong by numba's rules too; no engine runs it."""
 
 
 class UnknownName(UserError):

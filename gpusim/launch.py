@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 NOT_COUNTED: dict[str, tuple[str, ...]] = {"oracle": ("arithmetic", "hierarchy")}
 """The parts of Counters that an engine leaves at 0 as it does not count them; n/a everywhere, never 0."""
+UNKNOWN = "unknown"
+"""Source of a register count that nobody knows; what follows from it is n/a."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class Registers:
     """Say how many registers a thread takes.
 
     source: "given" (--regs or cuda.jit), "recorded" (ptxas), "recorded for sm_90" (ptxas, for another target
-    than the launch's) or "estimated" (liveness, modelled).
+    than the launch's), "estimated" (liveness, modelled) or UNKNOWN (per_thread is 0 then).
     """
 
     per_thread: int
@@ -35,6 +37,11 @@ class Registers:
     def is_sure(self) -> bool:
         """Return whether what follows from the number is exact: it was given, or recorded for this GPU."""
         return self.source in ("given", "recorded")
+
+    @property
+    def is_known(self) -> bool:
+        """Return whether there is a number at all."""
+        return self.source != UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -123,7 +130,9 @@ class Launch:
     that ran and why). options: what the user asked for. facts: what the algorithm says of itself; the last
     launch of a problem has those of the whole problem. lines: counters apart by (file, line), which add up to
     `counters` but for the hierarchy; empty where the engine does not tell lines apart. accesses: the memory
-    accesses of each line apart by array, with the distance between lanes.
+    accesses of each line apart by array, with the distance between lanes. uncounted: parts of Counters that
+    this launch left at 0 uncounted, beside those that its engine never counts. occupancy: of registers that
+    are not known, what it is for the fewest; what follows from them is not shown.
     """
 
     kernel: str
@@ -147,6 +156,12 @@ class Launch:
     facts: tuple[Fact, ...] = ()
     lines: dict[tuple[str, int], Counters] = field(default_factory=dict)
     accesses: tuple[LineAccess, ...] = ()
+    uncounted: tuple[str, ...] = ()
+
+    @property
+    def not_counted(self) -> tuple[str, ...]:
+        """Return the parts of Counters that were not counted: n/a everywhere, never 0."""
+        return (*NOT_COUNTED.get(self.engine, ()), *self.uncounted)
 
     def __getitem__(self, metric: str) -> int | float | None:
         """Return a metric by its ncu name; None is n/a. Raises UnknownName."""
@@ -156,8 +171,8 @@ class Launch:
 
 
 def is_counted(launch: Launch, path: str) -> bool:
-    """Return whether the engine of a launch counted a part of Counters ("hierarchy") or a path into it."""
-    return path.partition(".")[0] not in NOT_COUNTED.get(launch.engine, ())
+    """Return whether a launch counted a part of Counters ("hierarchy") or a path into it."""
+    return path.partition(".")[0] not in launch.not_counted
 
 
 def counter(counters: Counters, path: str) -> int:

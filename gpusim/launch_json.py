@@ -30,7 +30,7 @@ from gpusim.launch import (
 )
 from gpusim.metric import evaluate
 from gpusim.metrics import METRICS, kind
-from gpusim.occupancy import Occupancy
+from gpusim.occupancy import Occupancy, occupancy
 
 FORMAT, VERSION = "gpusim-launches", 1
 PLAIN = (
@@ -51,10 +51,11 @@ def to_dict(launch: Launch) -> dict[str, Any]:
         "grid": list(launch.grid),
         "block": list(launch.block),
         "arch": {"fingerprint": launch.arch.fingerprint(), **launch.arch.values()},
-        "registers": asdict(launch.registers),
+        "registers": asdict(launch.registers) | ({} if launch.registers.is_known else {"per_thread": None}),
         "shared_buffers": [list(buffer) for buffer in launch.shared_buffers],
-        "occupancy": asdict(launch.occupancy),
-        "counters": asdict(launch.counters) | dict.fromkeys(NOT_COUNTED.get(launch.engine, ())),
+        "occupancy": asdict(launch.occupancy) if launch.registers.is_known else None,
+        "uncounted": list(launch.uncounted),
+        "counters": asdict(launch.counters) | dict.fromkeys(launch.not_counted),
         "closed_form": dict(launch.closed_form),
         "checks": [asdict(check) for check in launch.checks],
         "notes": list(launch.notes),
@@ -121,12 +122,13 @@ def load(text: str, name: str = "the text") -> list[Launch]:
 def from_dict(item: dict[str, Any]) -> Launch:
     """Return the launch that `to_dict` described; raise KeyError, TypeError or ValueError where something
     is missing or wrong."""
+    uncounted = tuple(item.get("uncounted", ()))
     return Launch(
         **{name: item[name] for name in PLAIN}, grid=_triple(item["grid"]), block=_triple(item["block"]),
-        arch=_arch(item["arch"]), registers=Registers(**item["registers"]),
+        arch=_arch(item["arch"]), registers=_registers(item["registers"]),
         shared_buffers=tuple((str(name), int(size)) for name, size in item["shared_buffers"]),
-        occupancy=_occupancy(item["occupancy"]),
-        counters=_counters(item["counters"], NOT_COUNTED.get(item["engine"], ())),
+        occupancy=_occupancy(item), uncounted=uncounted,
+        counters=_counters(item["counters"], (*NOT_COUNTED.get(item["engine"], ()), *uncounted)),
         closed_form={str(path): int(expected) for path, expected in item["closed_form"].items()},
         checks=tuple(Check(c["output"], float(c["error"]), float(c["tolerance"])) for c in item["checks"]),
         notes=tuple(item["notes"]), options=dict(item["options"]),
@@ -151,8 +153,18 @@ def _arch(item: dict[str, Any]) -> Arch:
     return arch
 
 
+def _registers(item: dict[str, Any]) -> Registers:
+    return Registers(**item | {"per_thread": item["per_thread"] or 0})
+
+
 def _occupancy(item: dict[str, Any]) -> Occupancy:
-    return Occupancy(**{**item, "limiters": tuple(item["limiters"])})
+    """Return the occupancy of a launch; where its registers are not known, that of the fewest."""
+    held = item["occupancy"]
+    if held is None:
+        arch, threads = _arch(item["arch"]), math.prod(item["block"])
+        shared = item["static_shared_bytes"], item["dynamic_shared_bytes"]
+        return occupancy(arch, threads, arch.min_registers, *shared)
+    return Occupancy(**{**held, "limiters": tuple(held["limiters"])})
 
 
 def _counters(item: dict[str, Any], not_counted: Sequence[str]) -> Counters:

@@ -172,7 +172,8 @@ def _occupancy() -> list[Metric]:
             "Blocks that fit the shared-memory configuration of this launch, as ncu has it.",
             "floor(launch__shared_mem_config_size / launch__shared_mem_per_block_allocated)", kind=MODELLED,
             excludes="It is not the limit of the SM: a larger configuration may hold more "
-            "(gpusim__occupancy_limit_shared_mem).", advice=SMALLER_TILES.format("raise")),
+            "(gpusim__occupancy_limit_shared_mem).", advice=SMALLER_TILES.format("raise"),
+            from_registers=True),
         _limit(
             "gpusim__occupancy_limit_shared_mem", "Block Limit Shared Mem Of The SM",
             lambda x: x.occupancy.limit_shared,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpusim.counters import SharedCounts, SpaceCounts
-from gpusim.launch import NOT_COUNTED, Launch
+from gpusim.launch import Launch
 
 Value = int | float | None
 Formula = Callable[[Launch], Value]
@@ -72,18 +72,21 @@ class _Absent:
 def evaluate(metric: Metric, launch: Launch) -> Value:
     """Return the value of a metric in its base unit.
 
-    None (n/a) where it has no formula or no value for this launch, and where its formula reads a counter that
-    the engine did not count (NOT_COUNTED of gpusim/launch.py), which holds 0.
+    None (n/a) where it has no formula or no value for this launch, where its formula reads a counter that
+    was not counted (Launch.not_counted), which holds 0, and where it follows from registers that are not
+    known.
     """
+    if metric.formula is None or _lacks_registers(metric, launch):
+        return None
     try:
-        return metric.formula(_as_counted(launch)) if metric.formula else None
+        return metric.formula(_as_counted(launch))
     except NotCounted:
         return None
 
 
 def answers(metric: Metric, launch: Launch) -> bool:
-    """Return whether a metric has a formula, and the engine of the launch counted all that it reads."""
-    if metric.formula is None:
+    """Return whether a metric has a formula, and the launch counted or knows all that it reads."""
+    if metric.formula is None or _lacks_registers(metric, launch):
         return False
     try:
         metric.formula(_as_counted(launch))
@@ -92,10 +95,14 @@ def answers(metric: Metric, launch: Launch) -> bool:
     return True
 
 
+def _lacks_registers(metric: Metric, launch: Launch) -> bool:
+    return metric.from_registers and not launch.registers.is_known
+
+
 def _as_counted(launch: Launch) -> Launch:
-    """Return the launch with what its engine did not count out of reach."""
-    missing = NOT_COUNTED.get(launch.engine)
-    if missing is None:
+    """Return the launch with what was not counted out of reach."""
+    missing = launch.not_counted
+    if not missing:
         return launch
     absent: dict[str, Any] = {name: _Absent() for name in missing}
     return replace(launch, counters=replace(launch.counters, **absent))

@@ -16,7 +16,7 @@ from gpusim import facts, metrics
 from gpusim.advice import LIMITER_WORDS, Advice, advise
 from gpusim.counters import Arithmetic, Counters, Hierarchy, SharedCounts, SpaceCounts
 from gpusim.errors import UnknownName
-from gpusim.launch import Launch, counter, is_counted
+from gpusim.launch import UNKNOWN, Launch, counter, is_counted
 from gpusim.metric import bank_conflicts, ratio
 from gpusim.occupancy import Occupancy
 from gpusim.scheduler import wave_statistics
@@ -24,7 +24,7 @@ from gpusim.table import Cell, Table
 from gpusim.trace import SECTOR_BYTES
 
 L1_HIT_RATE = "l1tex__t_sector_hit_rate.pct"
-EXACT, MODELLED, NO_TIME = "exact", "modelled", "needs time"
+EXACT, MODELLED, NO_TIME, NOT_THERE = "exact", "modelled", "needs time", "not counted"
 FLOP_CLASSES = (
     ("ffma", "FFMA", "fma", 2), ("fmul", "FMUL", "fma", 1), ("fadd", "FADD", "fma", 1),
     ("dfma", "DFMA", "fp64", 2), ("dmul", "DMUL", "fp64", 1), ("dadd", "DADD", "fp64", 1),
@@ -72,14 +72,15 @@ def launch_statistics(launch: Launch) -> Section:
         ("Block Size", "", threads, EXACT),
         ("Grid Size", "", blocks, EXACT),
         ("Threads", "thread", blocks * threads, EXACT),
-        ("Registers Per Thread", "register/thread", registers.per_thread, registers.source),
+        ("Registers Per Thread", "register/thread", known(launch, registers.per_thread), registers.source),
         ("Static Shared Memory Per Block", "byte/block", launch.static_shared_bytes, EXACT),
         ("Dynamic Shared Memory Per Block", "byte/block", launch.dynamic_shared_bytes, EXACT),
         ("Driver Shared Memory Per Block", "byte/block", launch.arch.shared_reserved_bytes, EXACT),
-        ("Shared Memory Configuration Size", "byte", occupancy.carveout_bytes, MODELLED),
-        ("L1 Size Beside It", "byte", occupancy.l1_bytes, MODELLED),
+        ("Shared Memory Configuration Size", "byte", known(launch, occupancy.carveout_bytes), MODELLED),
+        ("L1 Size Beside It", "byte", known(launch, occupancy.l1_bytes), MODELLED),
         ("# SMs", "SM", launch.arch.sm_count, EXACT),
-        ("Waves Per SM", "", ratio(blocks, launch.arch.sm_count * occupancy.blocks_per_sm), sureness(launch)),
+        ("Waves Per SM", "", known(launch, ratio(blocks, launch.arch.sm_count * occupancy.blocks_per_sm)),
+         sureness(launch)),
         ("L2 At The Start", "", launch.l2, "given"),
         ("Engine", "", launch.engine + (", counts only" if launch.counts_only else ""), "given"),
     ]
@@ -95,19 +96,25 @@ def _product(extents: tuple[int, int, int]) -> int:
 
 def sureness(launch: Launch) -> str:
     """Return what a number is that follows from the registers: exact, or modelled where they are not sure."""
-    return EXACT if launch.registers.is_sure else MODELLED
+    return EXACT if launch.registers.is_sure else MODELLED if launch.registers.is_known else UNKNOWN
+
+
+def known(launch: Launch, value: Cell) -> Cell:
+    """Return a value that follows from the registers; None (n/a) where they are not known."""
+    return value if launch.registers.is_known else None
 
 
 def block_limits(o: Occupancy, sure: str = EXACT) -> list[Row]:
     """Return the rows that say how many blocks each resource allows, which is the least, and what that makes.
 
     sure: what the rows are that follow from the register count. ncu's limit of shared memory is that of the
-    carve-out the launch got (modelled); what limits the blocks is that of the whole SM.
+    carve-out the launch got (modelled); what limits the blocks is that of the whole SM. What follows from
+    registers that are not known is n/a.
     """
-    return [
+    rows: list[Row] = [
         ("Block Limit SM", "block", o.limit_blocks, EXACT),
         ("Block Limit Registers", "block", o.limit_registers, sure),
-        ("Block Limit Shared Mem", "block", o.ncu_limit_shared, MODELLED),
+        ("Block Limit Shared Mem", "block", o.ncu_limit_shared, UNKNOWN if sure == UNKNOWN else MODELLED),
         ("Block Limit Shared Mem Of The SM", "block", o.limit_shared, EXACT),
         ("Block Limit Warps", "block", o.limit_warps, EXACT),
         ("Limited By", "", ", ".join(LIMITER_WORDS[name] for name in o.limiters), sure),
@@ -115,6 +122,8 @@ def block_limits(o: Occupancy, sure: str = EXACT) -> list[Row]:
         ("Theoretical Active Warps per SM", "warp", o.theoretical_warps, sure),
         ("Theoretical Occupancy", "%", float(o.theoretical_pct), sure),
     ]
+    return [(label, unit, None if source == UNKNOWN else value, source)
+            for label, unit, value, source in rows]
 
 
 def occupancy(launch: Launch) -> Section:
@@ -124,12 +133,14 @@ def occupancy(launch: Launch) -> Section:
     rows = [
         *block_limits(o, sureness(launch)),
         ("Achieved Occupancy", "%", None, NO_TIME),
-        ("Waves", "wave", waves.waves, sureness(launch)),
-        ("Blocks In The Last Wave", "block", waves.tail_blocks or waves.slots_per_wave, sureness(launch)),
-        ("Block Slots Used Over All Waves", "%", 100.0 * waves.efficiency, sureness(launch)),
+        ("Waves", "wave", known(launch, waves.waves), sureness(launch)),
+        ("Blocks In The Last Wave", "block", known(launch, waves.tail_blocks or waves.slots_per_wave),
+         sureness(launch)),
+        ("Block Slots Used Over All Waves", "%", known(launch, 100.0 * waves.efficiency), sureness(launch)),
     ]
     tables = (metrics_table(rows), *_buffers(launch))
-    return Section("Occupancy", "Occupancy", tables, (*shared_limit_note(o), *_estimate_note(launch)))
+    note = shared_limit_note(o) if launch.registers.is_known else ()
+    return Section("Occupancy", "Occupancy", tables, (*note, *_estimate_note(launch)))
 
 
 def shared_limit_note(o: Occupancy) -> tuple[str, ...]:
@@ -144,6 +155,8 @@ def _estimate_note(launch: Launch) -> tuple[str, ...]:
     registers = launch.registers
     if registers.is_sure:
         return ()
+    if not registers.is_known:
+        return ("The register count is not known, and what follows from it is n/a; --regs N sets it.",)
     what = "is a modelled estimate" if registers.source == "estimated" else f"was {registers.source} and is "\
         f"modelled for compute capability {launch.arch.compute_capability}"
     return (f"The register count {what}, and the limits follow from it; --regs N sets the compiler's own.",)
@@ -176,7 +189,7 @@ def memory(launch: Launch) -> Section:
         ("Bytes Dirty In L2 At The End", "byte", value("gpusim__l2_dirty_bytes_end.sum"), MODELLED),
         ("Memory Throughput", "byte/second", None, NO_TIME),
     ]
-    tables = (metrics_table(rows), levels(launch), *shared_memory(launch.counters))
+    tables = (metrics_table(rows), levels(launch), *shared_memory(launch))
     return Section("MemoryWorkloadAnalysis", "Memory Workload Analysis", tables)
 
 
@@ -201,8 +214,14 @@ def _l1_rows(launch: Launch) -> tuple[tuple[Cell, ...], ...]:
     kinds = (("global load", counters.global_load, hit), ("global store", counters.global_store, ""),
              ("global RED", counters.global_red, ""), ("global ATOM", counters.global_atom, ""),
              ("local load", counters.local_load, hit), ("local store", counters.local_store, ""))
-    return tuple(("SM-L1", name, c.requests, c.bytes, c.sectors, SECTOR_BYTES * c.sectors, rate, EXACT)
-                 for name, c, rate in kinds if c.requests or name in ("global load", "global store"))
+    return tuple(
+        ("SM-L1", name, c.requests, c.bytes, c.sectors, SECTOR_BYTES * c.sectors, rate, EXACT)
+        if is_counted(launch, name.lower().replace(" ", "_"))
+        else ("SM-L1", name, None, None, None, None, rate, NOT_THERE)
+        for name, c, rate in kinds
+        if c.requests or name in ("global load", "global store")
+        or not is_counted(launch, name.lower().replace(" ", "_"))
+    )
 
 
 def l2_read_hits(h: Hierarchy) -> int:
@@ -236,16 +255,19 @@ def _dram_rows(h: Hierarchy) -> tuple[tuple[Cell, ...], ...]:
     )
 
 
-def shared_memory(counters: Counters) -> tuple[Table, ...]:
+def shared_memory(launch: Launch) -> tuple[Table, ...]:
     """Return the table of shared memory: requests, wavefronts, what they would be free of conflicts, and the
     difference.
     """
+    counters = launch.counters
     kinds = (
         ("load", counters.shared_load),
         ("store", counters.shared_store),
         ("atomic", counters.shared_atom),
     )
     rows = tuple(_shared_row(name, c) for name, c in kinds if c.requests)
+    if not is_counted(launch, "shared_load"):
+        rows = (("load, store, atomic", None, None, None, None, None, None, NOT_THERE),)
     headers = (
         "Shared",
         "Requests",

@@ -95,7 +95,7 @@ def named_of_tuples(out, p, q):
 def test_two_arrays_cannot_share_one_variable():
     args = np.zeros((2, 2)), Point(np.ones(2), 3, 0.5), Point(np.ones(2), 5, 2.0)
     with pytest.raises(UnsupportedFeature, match="use two names"):
-        named[1, 2](*args)
+        launch(named, 1, 2, args, Device(H200), engine="compiled")
 
 
 @cuda.jit
