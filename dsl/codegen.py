@@ -11,6 +11,7 @@ which judges it: trace and counters must be equal.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -35,7 +36,8 @@ class CodeOptions:
     """Say how to make code: the block's shape, and what the launch asks for.
 
     counts_only leaves the data out; strict_index refuses negative indices; register_arrays names the private
-    arrays that live in registers. needed: the SSA registers to compute; None means all.
+    arrays that live in registers. needed: the SSA registers to compute; None means all. wide: for a memory
+    instruction the (bytes, row of the counts) of the wider instructions that a compiler merges it into.
     """
 
     block: tuple[int, int, int]
@@ -43,6 +45,7 @@ class CodeOptions:
     strict_index: bool = False
     register_arrays: frozenset[str] = frozenset()
     needed: frozenset[int] | None = None
+    wide: Mapping[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
 
 @dataclass

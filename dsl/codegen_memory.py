@@ -227,24 +227,33 @@ def _count_shared(cg: WarpCode, instr: ir.Access, site: int) -> None:
 
     Those of a full warp with a known pattern are a constant, which dsl/engine.py adds up later.
     """
-    t, size = cg.text, ir.access_bytes(instr)
-    shape = cg.shapes.of(instr.addr)
-    if cg.full and not shape.varying:
+    if cg.full and not cg.shapes.of(instr.addr).varying:
         return
-    wavefronts, ideal = t.field("%sites", 3 * site + 1), t.field("%sites", 3 * site + 2)
-    if shape.uniform and size <= 4:
+    _count_wavefronts(cg, instr, ir.access_bytes(instr), site)
+    for width_bytes, row in cg.options.wide.get(site, ()):
+        _count_wavefronts(cg, instr, width_bytes, row)
+
+
+def _count_wavefronts(cg: WarpCode, instr: ir.Access, size: int, row: int) -> None:
+    """Add the wavefronts of an access of `size` bytes a lane, those the lanes' addresses lie in, to a row."""
+    t = cg.text
+    wavefronts, ideal = t.field("%sites", 3 * row + 1), t.field("%sites", 3 * row + 2)
+    if cg.shapes.of(instr.addr).uniform and size <= 4:
         t.add_to(wavefronts, "1")
         t.add_to(ideal, "1")
-    else:
-        t.put(f"store {WORDS} {cg.vector(instr.addr, 's64')}, ptr %scratch, align 64")
-        args = [("ptr", "%scratch"), ("i32", cg.bits), ("i64", str(size))]
-        name = runtime_ll.ATOMIC_WAVEFRONTS
-        if not isinstance(instr, ir.Atom):
-            name = runtime_ll.WAVEFRONTS
-            args.append(("i64", str(int(isinstance(instr, ir.Ld)))))
-        taken = t.call("i64", name, *args)
-        t.add_to(wavefronts, taken)
-        t.add_to(ideal, t.intrinsic("umin", "i64", taken, _ideal(cg, size)))
+        return
+    addresses = cg.vector(instr.addr, "s64")
+    if size != ir.access_bytes(instr):
+        addresses = t.do(f"and {WORDS} {addresses}, splat (i64 {-size})")
+    t.put(f"store {WORDS} {addresses}, ptr %scratch, align 64")
+    args = [("ptr", "%scratch"), ("i32", cg.bits), ("i64", str(size))]
+    name = runtime_ll.ATOMIC_WAVEFRONTS
+    if not isinstance(instr, ir.Atom):
+        name = runtime_ll.WAVEFRONTS
+        args.append(("i64", str(int(isinstance(instr, ir.Ld)))))
+    taken = t.call("i64", name, *args)
+    t.add_to(wavefronts, taken)
+    t.add_to(ideal, t.intrinsic("umin", "i64", taken, _ideal(cg, size)))
 
 
 def _ideal(cg: WarpCode, size: int) -> str:

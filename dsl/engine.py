@@ -30,6 +30,7 @@ import numpy as np
 from dsl import ir, messages, runtime_ll
 from dsl import llvm as machine
 from dsl.analysis import counting_slice, estimate_registers, register_arrays_of
+from dsl.as_compiled import shared_issues, wide_rows
 from dsl.codegen import CodeOptions, WarpCode
 from dsl.codegen_values import parameter_words
 from dsl.host_thread import HostThread
@@ -93,7 +94,10 @@ class Compiled:
         needed = frozenset(counting_slice(self.ssa)) if key.counts_only else None
         intervals = Intervals(self.ssa, Limits(key.block, key.nonnegative))
         self.shapes = Shapes(self.ssa, intervals)
-        options = CodeOptions(key.block, key.counts_only, key.strict_index, self.register_arrays, needed)
+        self.issues = shared_issues(self.ssa)
+        self.wide = wide_rows(self.ssa, self.issues)
+        options = CodeOptions(
+            key.block, key.counts_only, key.strict_index, self.register_arrays, needed, self.wide)
         self.code = WarpCode(self.ssa, self.shapes, intervals, options)
         instrs = ((b, i) for b, block in enumerate(self.ssa.fn.blocks) for i in block.instrs)
         self.sites = [(b, i) for b, i in instrs if isinstance(i, ir.Access)]
@@ -101,6 +105,11 @@ class Compiled:
             many = f"kernel {fn.name} has {len(self.sites)} memory instructions"
             raise LaunchRefused(f"{many}, the limit is {MAX_SITES}; split it")
         self.text = self.code.module()
+
+    @property
+    def count_rows(self) -> int:
+        """Return the rows of counts: one a memory instruction, then those of merged instructions."""
+        return len(self.sites) + sum(map(len, self.wide.values()))
 
     @cached_property
     def orders_blocks(self) -> bool:

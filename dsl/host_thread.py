@@ -63,7 +63,7 @@ class HostThread:
         fn, code = compiled.fn, compiled.code
         self.used_records = 0
         self.execs = np.zeros((len(fn.blocks), 3), np.int64)
-        self.site_counts = np.zeros((max(1, len(compiled.sites)), 3), np.int64)
+        self.site_counts = np.zeros((max(1, compiled.count_rows), 3), np.int64)
         self.wraps = np.zeros(max(1, len(code.checks)), np.int64)
         self.frames = _aligned(code.frame_bytes * code.n_warps)
         self._scratch, self._shared, self._params = _aligned(32 * 8), _aligned(shared_bytes + 64), params

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from dsl import ir, lane_ops, messages, request_rules, warp_exchange, warp_memory
+from dsl.as_compiled import IssueCount
 from dsl.floats import Array
 from dsl.machine import block_counts
 from dsl.messages import LANES, Dim3, dim3, linear_count, thread_of, unlinear
@@ -65,6 +66,7 @@ class _Launch:
     """Site of each memory instruction, by the identity of the object."""
     counters: Counters
     block_execs: np.ndarray
+    issued: IssueCount
 
 
 @dataclass
@@ -148,12 +150,23 @@ def _count_shared(counts: SharedCounts, lanes: Mapping[int, int], size: int, is_
     counts.ideal_wavefronts += min(taken, request_rules.ideal_wavefronts(lanes, size))
 
 
+def _count_issued(issued: IssueCount, instr: MemoryInstr, site: int, lanes: Mapping[int, int]) -> None:
+    """Count a shared load or store as the machine instructions that it is a part of."""
+    if isinstance(instr, ir.Atom):
+        return
+    for width, share in issued.shares(site, instr).items():
+        pieces = {lane: address // width * width for lane, address in lanes.items()}
+        taken = request_rules.wavefronts(pieces, width, isinstance(instr, ir.Ld))
+        issued.add(instr, share, (1, taken, min(taken, request_rules.ideal_wavefronts(lanes, width))))
+
+
 def _count_access(
     run: _BlockRun, warp: Warp, instr: MemoryInstr, lanes: Mapping[int, int], size: int
 ) -> None:
     """Add one request to the counters and to the trace; a local array that lives in registers has none."""
     c, site = run.launch.counters, run.launch.sites[id(instr)]
     if instr.space == "shared":
+        _count_issued(run.launch.issued, instr, site, lanes)
         _count_shared(
             {ir.Ld: c.shared_load, ir.St: c.shared_store, ir.Atom: c.shared_atom}[type(instr)],
             lanes,
@@ -387,12 +400,14 @@ def run(
     max_steps: int | None = None,
     strict_index: bool = False,
     register_arrays: frozenset[str] | None = None,
+    issued: IssueCount | None = None,
 ) -> IrRun:
     """Run a kernel on `memory` and return traces and counts.
 
     params: the value of each LdParam by its name. shared_bytes: dynamic shared memory. blocks: linear block
     numbers (x + X * (y + Y * z)), None for all. max_steps: passes of one warp through headers of loops that
     may spin. register_arrays: local arrays that live in registers and cause no traffic, None for all.
+    issued: what shared accesses are as machine instructions is added to it.
     Raises OutOfBounds, BarrierDivergence, WarpDivergence, EndlessLoop.
     """
     ir.verify(fn)
@@ -413,6 +428,7 @@ def run(
         _number_sites(fn),
         Counters.zero(),
         execs,
+        issued or IssueCount({}),
     )
     with np.errstate(all="ignore"):
         trace = [

@@ -19,13 +19,14 @@ from typing import Any
 import numpy as np
 
 from dsl import ir, messages
+from dsl.as_compiled import IssueCount
 from dsl.by_source import NOTE, SourceLaunch, copy_back, run_source
 from dsl.device import Device, Placed, place_arguments, private_copies, session_device
 from dsl.dispatcher import Dispatcher
 from dsl.signature import cast_scalars
 from dsl.types import AnyType, arg_type, leaves
 from gpusim import session
-from gpusim.counters import Counters, Hierarchy
+from gpusim.counters import AsCompiled, Counters, Hierarchy
 from gpusim.errors import BadOption, KernelMistake, LaunchRefused, UnsupportedFeature
 from gpusim.launch import Launch, LineAccess, Registers
 from gpusim.memory import VirtualArray
@@ -50,6 +51,7 @@ class _Counted:
     notes: tuple[str, ...] = ()
     lines: dict[tuple[str, int], Counters] = field(default_factory=dict)
     accesses: tuple[LineAccess, ...] = ()
+    as_compiled: AsCompiled | None = None
 
 
 def launch_in_session(
@@ -288,6 +290,7 @@ class _Run:
             counters=counted.counters,
             lines=counted.lines,
             accesses=counted.accesses,
+            as_compiled=counted.as_compiled,
             l2=self.device.l2,
             engine=engine,
             counts_only=self.counts_only,
@@ -317,13 +320,14 @@ class _Run:
         tally = run.tally()
         counters = _with_hierarchy(tally.counters(), hierarchy)
         lines = {(loc.file, loc.line): c for loc, c in tally.by_line().items()}
-        return _Counted(counters, tally.notes(), lines, line_accesses(tally, params))
+        accesses = line_accesses(tally, params)
+        return _Counted(counters, tally.notes(), lines, accesses, tally.as_compiled())
 
     def run_ir(self, progress: Progress | None) -> _Counted:
         """Run the numpy interpreter (dsl/interpreter.py)."""
         from dsl import interpreter
 
-        total = Counters.zero()
+        total, issued = Counters.zero(), IssueCount(self.compiled.issues)
 
         def wave(
             first: int, count: int, advance: Callable[[int], None] | None
@@ -332,6 +336,7 @@ class _Run:
             run = interpreter.run(
                 self.fn, self.grid, self.block, self.placed.params, self.device.memory, self.shared_bytes,
                 range(first, first + count), self.max_steps, self.strict_index, self.compiled.register_arrays,
+                issued,
             )  # fmt: skip
             total = total + run.counters
             if advance is not None:
@@ -340,7 +345,7 @@ class _Run:
             return np.concatenate([np.zeros(0, np.uint64), *run.trace]), offsets
 
         hierarchy = self._replayed(wave, progress)
-        return _Counted(_with_hierarchy(total, hierarchy))
+        return _Counted(_with_hierarchy(total, hierarchy), as_compiled=issued.result())
 
     def run_oracle(self, progress: Progress | None) -> _Counted:
         """Run the Python source a thread at a time (dsl/oracle.py), on copies; it has no progress to tell."""

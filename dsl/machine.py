@@ -30,7 +30,7 @@ _INTEGER = {"integer": 1}
 _MUFU = {"mufu": 1, "xu": 1}
 _ROUND = {"integer": 1, "xu": 1}
 
-_F32: dict[str, dict[str, int]] = {
+F32: dict[str, dict[str, int]] = {
     "add": {"fadd": 1},
     "sub": {"fadd": 1},
     "mul": {"fmul": 1},
@@ -76,7 +76,7 @@ _F32: dict[str, dict[str, int]] = {
 }
 """ex2, lg2, rsqrt and rcp are the approximations of the MUFU itself; div has MUFU.RCP and FCHK on XU."""
 
-_F64: dict[str, dict[str, int]] = {
+F64: dict[str, dict[str, int]] = {
     "add": {"dadd": 1},
     "sub": {"dadd": 1},
     "mul": {"dmul": 1},
@@ -118,7 +118,7 @@ _F64: dict[str, dict[str, int]] = {
 }
 """A float64 MUFU (RCP64H, RSQ64H) gives the first 20 bits, Newton steps in DFMA the rest."""
 
-_FLOAT_ANY: dict[str, dict[str, int]] = {
+FLOAT_ANY: dict[str, dict[str, int]] = {
     "neg": _NOTHING,
     "abs": _NOTHING,
     "mov": _NOTHING,
@@ -153,7 +153,7 @@ def _alu(instr: ir.Alu) -> Mapping[str, int]:
         return _NOTHING
     if instr.type not in FLOATS:
         return _integer(instr)
-    return _FLOAT_ANY.get(instr.op) or (_F32 if instr.type == "f32" else _F64).get(instr.op, _NOTHING)
+    return FLOAT_ANY.get(instr.op) or (F32 if instr.type == "f32" else F64).get(instr.op, _NOTHING)
 
 
 def _cvt(instr: ir.Cvt) -> Mapping[str, int]:

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dsl import ir
+from dsl.as_compiled import IssueCount
 from dsl.layout import LANES_ALL
 from dsl.shapes import LANES
-from gpusim.counters import Arithmetic, Counters, SharedCounts, SpaceCounts
+from gpusim.counters import Arithmetic, AsCompiled, Counters, SharedCounts, SpaceCounts
 from gpusim.shared import atomic_wavefronts, ideal_wavefronts, wavefronts
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ class Tally:
     """Hold what a kernel's blocks counted while they ran.
 
     execs: int64 (blocks of the IR, 3): runs with 32 lanes, runs with fewer, lanes of those. site_counts:
-    int64 (memory instructions, 3): sectors, wavefronts and ideal ones found at run time. wraps: int64 (index
-    checks).
+    int64 (memory instructions, then merged ones, 3): sectors, wavefronts and ideal ones found at run time.
+    wraps: int64 (index checks).
     """
 
     compiled: Compiled
@@ -99,20 +100,37 @@ class Tally:
 
     def _add_traffic(self, counts: SpaceCounts | SharedCounts, n: int, instr: ir.Access, full: int) -> None:
         """Add what the requests of memory instruction n moved; `full` of them ran in the full form."""
-        sectors, taken, ideal = (int(v) for v in self.site_counts[n])
         if isinstance(counts, SpaceCounts):
-            counts.sectors += sectors
+            counts.sectors += int(self.site_counts[n, 0])
             return
-        known, known_ideal = self._static_wavefronts(instr)
-        counts.wavefronts += taken + known * full
-        counts.ideal_wavefronts += ideal + known_ideal * full
+        taken, ideal = self._wavefronts(n, instr, ir.access_bytes(instr), full)
+        counts.wavefronts += taken
+        counts.ideal_wavefronts += ideal
 
-    def _static_wavefronts(self, instr: ir.Access) -> tuple[int, int]:
+    def as_compiled(self) -> AsCompiled:
+        """Return what a compiler makes of the shared loads and stores (dsl/as_compiled.py)."""
+        total = IssueCount(self.compiled.issues)
+        for n, (b, instr) in enumerate(self.compiled.sites):
+            if instr.space != "shared" or isinstance(instr, ir.Atom):
+                continue
+            rows = {ir.access_bytes(instr): n, **dict(self.compiled.wide.get(n, ()))}
+            warps, full = int(self.block_execs[b, 0]), int(self.execs[b, 0])
+            for width, share in total.shares(n, instr).items():
+                total.add(instr, share, (warps, *self._wavefronts(rows[width], instr, width, full)))
+        return total.result()
+
+    def _wavefronts(self, row: int, instr: ir.Access, size: int, full: int) -> tuple[int, int]:
+        """Return (wavefronts, ideal ones) of an access of `size` bytes a lane, `full` of its runs full."""
+        known, known_ideal = self._static_wavefronts(instr, size)
+        taken, ideal = (int(n) for n in self.site_counts[row, 1:])
+        return taken + known * full, ideal + known_ideal * full
+
+    def _static_wavefronts(self, instr: ir.Access, size: int) -> tuple[int, int]:
         """Return (wavefronts, ideal wavefronts) of a full warp; zeros where they were found at run time."""
         pattern = self.compiled.shapes.of(instr.addr).pattern
         if pattern is None:
             return 0, 0
-        addresses, size = np.array(pattern, np.int64), ir.access_bytes(instr)
+        addresses = np.array(pattern, np.int64)
         addresses -= addresses.min()
         if isinstance(instr, ir.Atom):
             taken = atomic_wavefronts(addresses, LANES_ALL, size)

@@ -97,6 +97,30 @@ class Hierarchy:
     dirty_bytes: int = 0
 
 
+@dataclass(frozen=True)
+class Issued:
+    """Count machine instructions of one kind that access shared memory, with their wavefronts.
+
+    instructions: those with an active lane; does not count one whose lanes are all off, as ncu does.
+    wavefronts and ideal_wavefronts as in SharedCounts, of accesses as wide as the instruction.
+    """
+
+    instructions: int = 0
+    wavefronts: int = 0
+    ideal_wavefronts: int = 0
+
+
+@dataclass(frozen=True)
+class AsCompiled:
+    """Hold what a compiler makes of the shared loads and stores that SharedCounts counts as written.
+
+    Modelled: docs/as_compiled.md has the rules. Both are equal where nothing is merged.
+    """
+
+    shared_load: Issued = Issued()
+    shared_store: Issued = Issued()
+
+
 @dataclass
 class Counters:
     """Hold every counter of one launch."""

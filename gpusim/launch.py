@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from gpusim.counters import Counters
+from gpusim.counters import AsCompiled, Counters
 from gpusim.trace import SECTOR_BYTES
 
 if TYPE_CHECKING:
@@ -132,7 +132,8 @@ class Launch:
     `counters` but for the hierarchy; empty where the engine does not tell lines apart. accesses: the memory
     accesses of each line apart by array, with the distance between lanes. uncounted: parts of Counters that
     this launch left at 0 uncounted, beside those that its engine never counts. occupancy: of registers that
-    are not known, what it is for the fewest; what follows from them is not shown.
+    are not known, what it is for the fewest; what follows from them is not shown. as_compiled: what a
+    compiler makes of the shared accesses in `counters`; None where the engine does not tell.
     """
 
     kernel: str
@@ -157,6 +158,7 @@ class Launch:
     lines: dict[tuple[str, int], Counters] = field(default_factory=dict)
     accesses: tuple[LineAccess, ...] = ()
     uncounted: tuple[str, ...] = ()
+    as_compiled: AsCompiled | None = None
 
     @property
     def not_counted(self) -> tuple[str, ...]:

@@ -4,7 +4,8 @@ One object: {"format": "gpusim-launches", "version": 1, "launches": [...]}. A la
 with all its values and their fingerprint, the counters, and every metric with value, unit and kind. Reading
 rebuilds Launch values; metrics are then computed again from the counters, so the "metrics" part is for other
 readers. Counters that the engine of a launch did not count are null. Counters of source lines are by path
-("global_load.bytes"), those that are not 0. NaN and infinities are the strings "nan", "inf", "-inf": JSON has
+("global_load.bytes"), those that are not 0. "as_compiled" holds the shared accesses as machine instructions,
+or null. NaN and infinities are the strings "nan", "inf", "-inf": JSON has
 no such numbers.
 """
 
@@ -17,7 +18,7 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from gpusim.arch import ARCHES, Arch
-from gpusim.counters import Counters
+from gpusim.counters import AsCompiled, Counters, Issued
 from gpusim.errors import BadOption
 from gpusim.launch import (
     NOT_COUNTED,
@@ -63,6 +64,7 @@ def to_dict(launch: Launch) -> dict[str, Any]:
         "facts": [asdict(fact) for fact in launch.facts],
         "lines": _lines(launch),
         "accesses": [asdict(access) for access in launch.accesses],
+        "as_compiled": asdict(launch.as_compiled) if launch.as_compiled else None,
         "metrics": _metrics(launch),
     }
     return {key: _plain(value) for key, value in made.items()}
@@ -134,7 +136,8 @@ def from_dict(item: dict[str, Any]) -> Launch:
         notes=tuple(item["notes"]), options=dict(item["options"]),
         facts=tuple(Fact(**fact) for fact in item.get("facts", ())),  # a launch may have none to tell
         lines={(str(n["file"]), int(n["line"])): _sparse(n["counters"]) for n in item.get("lines", ())},
-        accesses=tuple(LineAccess(**access) for access in item.get("accesses", ())))
+        accesses=tuple(LineAccess(**access) for access in item.get("accesses", ())),
+        as_compiled=_as_compiled(item.get("as_compiled")))
 
 
 def _triple(extents: list[int]) -> tuple[int, int, int]:
@@ -183,6 +186,11 @@ def _counters(item: dict[str, Any], not_counted: Sequence[str]) -> Counters:
         else:
             setattr(made, f.name, type(part)(**{g.name: int(given[g.name]) for g in fields(part)}))
     return made
+
+
+def _as_compiled(item: dict[str, Any] | None) -> AsCompiled | None:
+    """Return what a compiler makes of the shared accesses; None where the engine did not tell."""
+    return AsCompiled(**{name: Issued(**counts) for name, counts in item.items()}) if item else None
 
 
 def _sparse(item: dict[str, Any]) -> Counters:

@@ -1,14 +1,26 @@
 """The metrics of memory accesses at L1: global, local and shared, and their warp instructions.
 
-Requests, sectors and wavefronts are arithmetic on addresses and equal the card's to the last one; hits follow
-the model of L1. What it leaves out: texture and surface accesses, constant memory, and every throughput
-(time).
+Requests and sectors are arithmetic on addresses and equal the card's to the last one; hits follow the model
+of L1. Shared loads and stores have ncu's names as compiled, which the card counts, and names of ours as
+written. What it leaves out: texture and surface accesses, constant memory, and every throughput (time).
 """
 
 from __future__ import annotations
 
 from gpusim.launch import Launch
-from gpusim.metric import EXACT, MODELLED, UNAVAILABLE, Formula, Metric, Value, bank_conflicts, ratio, space
+from gpusim.metric import (
+    EXACT,
+    MODELLED,
+    UNAVAILABLE,
+    Formula,
+    Metric,
+    Value,
+    as_compiled,
+    bank_conflicts,
+    issued,
+    ratio,
+    space,
+)
 
 HEAD, TABLES = "MemoryWorkloadAnalysis", "MemoryWorkloadAnalysis_Tables"
 KINDS = {
@@ -20,12 +32,12 @@ KINDS = {
 """ncu's suffix -> field of Counters, label."""
 COALESCE = "Let neighbouring threads access neighbouring elements: 4 sectors a request for 4-byte elements."
 BANKS = "Pad the rows of the array by one element, or swizzle the column with the row."
-SOURCE_LEVEL = (
-    "The card counts instructions of machine code, those with all lanes predicated off among them (softmax "
-    "of 1024 x 1024: 122,880 shared loads, 40,960 of them with an active lane).")
-MERGED = (
-    " Compilers merge neighbouring loads, four of 4 bytes into one of 16, which this does not follow (tiled "
-    "matmul of 512: 5,242,880 shared loads on the card, 8,388,608 in the source).")
+COMPILED = ("ld", "st")
+"""The kinds of shared access that compilers merge."""
+RULES = "by the rules of docs/as_compiled.md"
+PREDICATED_OFF = (
+    "The card counts instructions with all lanes predicated off as well (softmax of 1024 x 1024: 122,880 "
+    "shared loads, 40,960 of them with an active lane).")
 
 
 def _table(
@@ -133,12 +145,16 @@ def _l1_hits() -> list[Metric]:
 
 def _instruction(prefix: str, where: str, op: str) -> Metric:
     field, word = KINDS[op]
+    name, label = f"{prefix}_op_{where}_{op}.sum", f"{where.capitalize()} {word} Instructions"
+    if where == "shared" and op in COMPILED:
+        return Metric(
+            name, "inst", "InstructionStats", label, MODELLED, issued(f"shared_{field}", "instructions"),
+            f"Warp instructions: shared {word.lower()}s as compiled, neighbours merged into wide ones.",
+            RULES, PREDICATED_OFF, "Accesses that fill aligned pieces of 16 bytes take the fewest.")
     return Metric(
-        f"{prefix}_op_{where}_{op}.sum", "inst", "InstructionStats",
-        f"{where.capitalize()} {word} Instructions", MODELLED, space(f"{where}_{field}", "requests"),
+        name, "inst", "InstructionStats", label, MODELLED, space(f"{where}_{field}", "requests"),
         f"Warp instructions: {where} {word.lower()}s of the kernel's source.",
-        "requests: one for each access of the source by a warp with an active lane",
-        SOURCE_LEVEL + (MERGED if op == "ld" else ""),
+        "requests: one for each access of the source by a warp with an active lane", PREDICATED_OFF,
         "Wider accesses (vector types) need fewer.")
 
 
@@ -151,42 +167,57 @@ def _instructions() -> list[Metric]:
 
 
 def _shared(op: str) -> list[Metric]:
+    """Return the metrics of one kind of shared access: ncu's, as compiled, and ours, as written."""
     field, word = KINDS[op]
-    source = f"shared_{field}"
+    return [*_wavefronts(op), *_as_written(f"shared_{field}", word)]
+
+
+def _wavefronts(op: str) -> list[Metric]:
+    """Return ncu's wavefronts and bank conflicts: of the machine's instructions, which the card counts."""
+    field, word = KINDS[op]
+    source, compiled = f"shared_{field}", op in COMPILED
 
     def conflicts(launch: Launch) -> Value:
-        return bank_conflicts(getattr(launch.counters, source))
+        return bank_conflicts(
+            as_compiled(launch, source) if compiled else getattr(launch.counters, source))
 
+    kind, of_what = (MODELLED, f", as compiled ({RULES})") if compiled else (EXACT, "")
+    formula = issued(source, "wavefronts") if compiled else space(source, "wavefronts")
     return [
         _table(
             f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{op}.sum", "wavefront",
-            f"Shared {word} Wavefronts", EXACT, space(source, "wavefronts"),
-            "Passes through the 32 banks of 4 bytes.", "from the 32 lane addresses and the mask",
+            f"Shared {word} Wavefronts", kind, formula,
+            f"Passes through the 32 banks of 4 bytes{of_what}.", "from the 32 lane addresses and the mask",
             "It does not count arbitration, which adds up to 6 % on the card.", BANKS),
         _table(
             f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum", "wavefront",
-            f"Shared {word} Bank Conflicts", EXACT, conflicts,
-            "Wavefronts beyond those of the same requests with no two words in one bank.",
+            f"Shared {word} Bank Conflicts", kind, conflicts,
+            f"Wavefronts beyond those of the same requests with no two words in one bank{of_what}.",
             "wavefronts - ideal wavefronts, of the whole launch",
             "It does not count arbitration, which ncu shows as conflicts; lanes that share a word do not "
             "conflict.", BANKS),
-        _table(
-            f"gpusim__shared_{field}_requests.sum", "request", f"Shared {word} Requests", EXACT,
-            space(source, "requests"), f"Warp instructions (shared {word.lower()}) with an active lane.",
+    ]
+
+
+def _as_written(source: str, word: str) -> list[Metric]:
+    def row(what: str, unit: str, label: str, counts: str, words: str, excludes: str) -> Metric:
+        name, formula = f"gpusim__{source}_{what}.sum", space(source, what)
+        return _table(name, unit, f"Shared {word} {label}", EXACT, formula, counts, words, excludes)
+
+    return [
+        row("requests", "request", "Requests",
+            f"Warp instructions (shared {word.lower()}) with an active lane, as written.",
             "one a warp with an active lane", "It does not count a warp with no active lane."),
-        _table(
-            f"gpusim__shared_{field}_ideal_wavefronts.sum", "wavefront", f"Shared {word} Ideal Wavefronts",
-            EXACT, space(source, "ideal_wavefronts"),
+        row("wavefronts", "wavefront", "Wavefronts As Written",
+            "Passes through the 32 banks of 4 bytes, of the accesses of the source.",
+            "from the 32 lane addresses and the mask", "It does not follow what a compiler merges."),
+        row("ideal_wavefronts", "wavefront", "Ideal Wavefronts",
             "Wavefronts of the same requests if lanes had consecutive addresses: one for each 128 bytes.",
             "from the lanes and the element size",
             "A request whose halves merge counts what it took, which is less."),
-        _table(
-            f"gpusim__shared_{field}_bytes.sum", "byte", f"Shared {word} Bytes Of Threads", EXACT,
-            space(source, "bytes"), "Bytes that the threads ask for.", "active lanes * element size",
-            "A broadcast counts for each lane."),
-        _table(
-            f"gpusim__shared_{field}_lanes.sum", "thread", f"Shared {word} Lanes", EXACT,
-            space(source, "lanes"), "Threads that take part.", "active lanes, summed over requests",
+        row("bytes", "byte", "Bytes Of Threads", "Bytes that the threads ask for.",
+            "active lanes * element size", "A broadcast counts for each lane."),
+        row("lanes", "thread", "Lanes", "Threads that take part.", "active lanes, summed over requests",
             "It does not count masked lanes."),
     ]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpusim.counters import SharedCounts, SpaceCounts
+from gpusim.counters import Issued, SharedCounts, SpaceCounts
 from gpusim.launch import Launch
 
 Value = int | float | None
@@ -124,7 +124,25 @@ def space(name: str, field: str) -> Formula:
     return read
 
 
-def bank_conflicts(counts: SharedCounts) -> int:
+def issued(name: str, field: str) -> Formula:
+    """Return the formula that reads one field of what shared accesses are as compiled, such as
+    ("shared_load", "instructions"); where the engine does not tell, there is no such number."""
+
+    def read(launch: Launch) -> Value:
+        return int(getattr(as_compiled(launch, name), field))
+
+    return read
+
+
+def as_compiled(launch: Launch, name: str) -> Issued:
+    """Return "shared_load" or "shared_store" as compiled; raise NotCounted where the engine does not tell."""
+    if launch.as_compiled is None:
+        raise NotCounted(name)
+    found: Issued = getattr(launch.as_compiled, name)
+    return found
+
+
+def bank_conflicts(counts: SharedCounts | Issued) -> int:
     """Return the wavefronts of a launch beyond the ideal ones."""
     return counts.wavefronts - counts.ideal_wavefronts
 

@@ -12,19 +12,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from gpusim import facts, metrics
+from gpusim import facts, metrics, shared_tables
 from gpusim.advice import LIMITER_WORDS, Advice, advise
-from gpusim.counters import Arithmetic, Counters, Hierarchy, SharedCounts, SpaceCounts
+from gpusim.counters import Arithmetic, Counters, Hierarchy, SpaceCounts
 from gpusim.errors import UnknownName
 from gpusim.launch import UNKNOWN, Launch, counter, is_counted
-from gpusim.metric import bank_conflicts, ratio
+from gpusim.metric import ratio
 from gpusim.occupancy import Occupancy
 from gpusim.scheduler import wave_statistics
 from gpusim.table import Cell, Table
 from gpusim.trace import SECTOR_BYTES
 
 L1_HIT_RATE = "l1tex__t_sector_hit_rate.pct"
-EXACT, MODELLED, NO_TIME, NOT_THERE = "exact", "modelled", "needs time", "not counted"
+EXACT, MODELLED, NO_TIME, NOT_THERE = "exact", "modelled", "needs time", shared_tables.NOT_THERE
 FLOP_CLASSES = (
     ("ffma", "FFMA", "fma", 2), ("fmul", "FMUL", "fma", 1), ("fadd", "FADD", "fma", 1),
     ("dfma", "DFMA", "fp64", 2), ("dmul", "DMUL", "fp64", 1), ("dadd", "DADD", "fp64", 1),
@@ -189,8 +189,8 @@ def memory(launch: Launch) -> Section:
         ("Bytes Dirty In L2 At The End", "byte", value("gpusim__l2_dirty_bytes_end.sum"), MODELLED),
         ("Memory Throughput", "byte/second", None, NO_TIME),
     ]
-    tables = (metrics_table(rows), levels(launch), *shared_memory(launch))
-    return Section("MemoryWorkloadAnalysis", "Memory Workload Analysis", tables)
+    tables = (metrics_table(rows), levels(launch), *shared_tables.shared_memory(launch))
+    return Section("MemoryWorkloadAnalysis", "Memory Workload Analysis", tables, shared_tables.note(launch))
 
 
 def _per_request(counts: SpaceCounts) -> float | None:
@@ -252,45 +252,6 @@ def _dram_rows(h: Hierarchy) -> tuple[tuple[Cell, ...], ...]:
     )
     return tuple(
         ("L2-DRAM", name, "", "", nbytes // SECTOR_BYTES, nbytes, "", MODELLED) for name, nbytes in kinds
-    )
-
-
-def shared_memory(launch: Launch) -> tuple[Table, ...]:
-    """Return the table of shared memory: requests, wavefronts, what they would be free of conflicts, and the
-    difference.
-    """
-    counters = launch.counters
-    kinds = (
-        ("load", counters.shared_load),
-        ("store", counters.shared_store),
-        ("atomic", counters.shared_atom),
-    )
-    rows = tuple(_shared_row(name, c) for name, c in kinds if c.requests)
-    if not is_counted(launch, "shared_load"):
-        rows = (("load, store, atomic", None, None, None, None, None, None, NOT_THERE),)
-    headers = (
-        "Shared",
-        "Requests",
-        "Bytes Asked",
-        "Wavefronts",
-        "Ideal",
-        "Conflicts",
-        "Per Request",
-        "Source",
-    )
-    return (Table(headers, rows, "lrrrrrrl"),) if rows else ()
-
-
-def _shared_row(name: str, c: SharedCounts) -> tuple[Cell, ...]:
-    return (
-        name,
-        c.requests,
-        c.bytes,
-        c.wavefronts,
-        c.ideal_wavefronts,
-        bank_conflicts(c),
-        ratio(c.wavefronts, c.requests),
-        EXACT,
     )
 
 

@@ -36,6 +36,7 @@ def agreed(
         runs[engine] = run, [value for _, value in leaves(args) if isinstance(value, np.ndarray)]
     compiled, arrays = runs["compiled"]
     assert runs["ir"][0].counters == compiled.counters
+    assert runs["ir"][0].as_compiled == compiled.as_compiled
     for field in fields(compiled.counters):
         if field.name not in UNKNOWN_TO_THE_ORACLE:
             by_source, by_machine = (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpusim.arch import get_arch
-from gpusim.counters import Arithmetic, Counters, Hierarchy, SpaceCounts
+from gpusim.counters import Arithmetic, AsCompiled, Counters, Hierarchy, Issued, SpaceCounts
 from gpusim.launch import Check, Launch, Registers
 from gpusim.occupancy import occupancy
 
@@ -91,6 +91,7 @@ def sample() -> Launch:
         shared_buffers=(("Ks", 4096), ("Vs", 4096)),
         occupancy=occupancy(arch, 256, 40, 8192, 1000),
         counters=sample_counters(),
+        as_compiled=AsCompiled(Issued(50, 1600, 60), Issued(25, 66, 50)),
         quantum_records=64,
         closed_form={"global_load.bytes": 12_800, "arithmetic.ffma": 1_000},
         checks=(Check("O", 2.5e-7, 1e-5),),

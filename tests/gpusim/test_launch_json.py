@@ -115,6 +115,19 @@ def test_source_lines_come_back_whole_and_a_file_without_them_has_none(sample) -
     assert (load(without)[0].lines, load(without)[0].accesses) == ({}, ())
 
 
+def test_shared_accesses_as_compiled_come_back_and_may_be_missing(sample) -> None:
+    sample.options = {}
+    whole = json.loads(dump([sample]))["launches"][0]
+    assert whole["as_compiled"]["shared_load"] == {
+        "instructions": 50, "wavefronts": 1600, "ideal_wavefronts": 60}
+    assert load(dump([sample])) == [sample]
+    silent = damaged(sample, lambda launch: launch.pop("as_compiled"))
+    assert load(silent)[0].as_compiled is None
+    sample.as_compiled = None
+    assert json.loads(dump([sample]))["launches"][0]["as_compiled"] is None
+    assert load(dump([sample])) == [sample]
+
+
 @pytest.mark.parametrize("path", ["global_load.nothing", "nothing", "global_load"])
 def test_a_source_line_with_a_counter_that_is_none_is_an_error(sample, path: str) -> None:
     line = {"file": "k.py", "line": 1, "counters": {path: 1}}

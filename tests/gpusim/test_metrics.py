@@ -71,12 +71,14 @@ EXPECTED = {
     "gpusim__local_load_bytes.sum": 0, "gpusim__local_load_lanes.sum": 0,
     "l1tex__t_requests_pipe_lsu_mem_local_op_st.sum": 1, "l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum": 5,
     "gpusim__local_store_bytes.sum": 128, "gpusim__local_store_lanes.sum": 32,
-    # Shared memory: conflicts are wavefronts minus ideal ones.
-    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum": 6400,
-    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum": 198,
+    # Shared memory: conflicts are wavefronts minus ideal ones; loads and stores by ncu's names as compiled.
+    "gpusim__shared_load_wavefronts.sum": 6400, "gpusim__shared_store_wavefronts.sum": 198,
+    "gpusim__shared_atom_wavefronts.sum": 40,
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum": 1600,
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum": 66,
     "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_atom.sum": 40,
-    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum": 6200,
-    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum": 99,
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum": 1540,
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum": 16,
     "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_atom.sum": 30,
     "gpusim__shared_load_requests.sum": 200, "gpusim__shared_store_requests.sum": 99,
     "gpusim__shared_atom_requests.sum": 10,
@@ -88,7 +90,7 @@ EXPECTED = {
     "gpusim__shared_atom_lanes.sum": 320,
     # Instructions, under both spellings.
     **{f"smsp__{sass}inst_executed_op_{op}.sum": n for sass in ("", "sass_") for op, n in (
-        ("global_ld", 100), ("global_st", 50), ("global_red", 3), ("shared_ld", 200), ("shared_st", 99),
+        ("global_ld", 100), ("global_st", 50), ("global_red", 3), ("shared_ld", 50), ("shared_st", 25),
         ("shared_atom", 10))},
     # L2: 240 + 1,605 + 24 + 64 = 1,933 from SMs; 118 + 800 + 12 + 31 = 961 over the fabric.
     "lts__t_sectors_srcunit_tex.sum": 1933, "lts__t_sectors_srcunit_tex_op_read.sum": 240,
@@ -153,11 +155,23 @@ def test_what_the_simulator_cannot_answer_is_none_and_says_why(sample, name: str
 @pytest.mark.parametrize("spelling", ["smsp__inst_executed", "smsp__sass_inst_executed"])
 @pytest.mark.parametrize(
     "op", ["global_ld", "global_st", "global_red", "shared_ld", "shared_st", "shared_atom"])
-def test_source_level_instructions_are_modelled_and_say_what_the_card_counts_more(spelling, op) -> None:
+def test_instructions_are_modelled_and_say_what_the_card_counts_more(spelling, op) -> None:
     metric = find(f"{spelling}_op_{op}.sum")
-    assert metric.kind == "modelled"
-    assert "all lanes predicated off" in metric.excludes and "active lane" in metric.words
-    assert ("Compilers merge" in metric.excludes) == op.endswith("ld")
+    assert metric.kind == "modelled" and "all lanes predicated off" in metric.excludes
+    compiled = op in ("shared_ld", "shared_st")
+    assert ("as compiled" in metric.counts, "docs/as_compiled.md" in metric.words) == (compiled, compiled)
+    assert ("of the kernel's source" in metric.counts, "active lane" in metric.words) == (
+        not compiled, not compiled)
+
+
+@pytest.mark.parametrize("op", ["ld", "st"])
+def test_shared_accesses_as_compiled_are_na_where_the_engine_does_not_tell(sample, op) -> None:
+    silent = dataclasses.replace(sample, as_compiled=None)
+    for name in (f"smsp__inst_executed_op_shared_{op}.sum",
+                 f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{op}.sum",
+                 f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum"):
+        assert (value(silent, name), kind(silent, find(name))) == (None, "n/a")
+        assert kind(sample, find(name)) == "modelled"
 
 
 def test_every_count_of_l2_sectors_that_holds_reads_says_that_it_is_an_upper_bound(sample) -> None:
@@ -201,8 +215,8 @@ def test_what_the_oracle_does_count_has_the_same_value_and_kind(sample) -> None:
     same = {name for name, v in values(judge).items() if v is not None}
     assert {name: value(judge, name) for name in same} == {name: value(sample, name) for name in same}
     assert {kind(judge, find(name)) for name in same} == {"exact", "modelled"}
-    assert {f"l1tex__t_sectors_{LD}.sum", "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
-            "gpusim__barrier_warps.sum", "gpusim__stored_bytes.sum", "launch__grid_size"} <= same
+    assert {f"l1tex__t_sectors_{LD}.sum", "gpusim__shared_load_wavefronts.sum", "gpusim__barrier_warps.sum",
+            "gpusim__stored_bytes.sum", "launch__grid_size"} <= same
 
 
 def test_other_engines_count_everything(sample) -> None:
@@ -337,7 +351,8 @@ def test_every_metric_says_what_it_counts_and_how(metric) -> None:
 
 def test_an_explanation_says_what_is_counted_what_is_not_and_what_to_do() -> None:
     text = explain("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum")
-    for part in ("Value: exact", "Formula: wavefronts - ideal wavefronts",
+    for part in ("Value: modelled", "as compiled", "docs/as_compiled.md",
+                 "Formula: wavefronts - ideal wavefronts",
                  "What it leaves out: It does not count arbitration",
                  "What to do: Pad the rows"):
         assert part in text

@@ -10,7 +10,7 @@ import pytest
 
 from gpusim import facts, report, sections
 from gpusim.arch import get_arch
-from gpusim.counters import Counters, SharedCounts, SpaceCounts
+from gpusim.counters import AsCompiled, Counters, Issued, SharedCounts, SpaceCounts
 from gpusim.errors import UnknownName
 from gpusim.launch import Check, Fact, Launch, Registers
 from gpusim.occupancy import occupancy
@@ -162,6 +162,25 @@ def test_bank_conflicts_are_wavefronts_beyond_the_ideal(make_launch: Make) -> No
         lanes=320, bytes=1280, requests=10, wavefronts=320, ideal_wavefronts=10
     )
     assert row(report.text([launch]), "load ") == ["10", "1,280", "320", "10", "310", "32.00", "exact"]
+
+
+def test_shared_accesses_have_a_row_as_compiled_where_it_differs(make_launch: Make) -> None:
+    launch = make_launch(as_compiled=AsCompiled(Issued(5, 24, 8), Issued(8, 9, 8)))
+    launch.counters.shared_load = SharedCounts(512, 2048, 16, 32, 16)
+    launch.counters.shared_store = SharedCounts(256, 1024, 8, 9, 8)
+    text = report.text([launch], "MemoryWorkloadAnalysis")
+    assert row(text, "load ") == ["16", "2,048", "32", "16", "16", "2.00", "exact"]
+    assert row(text, "load, compiled") == ["5", "24", "8", "16", "4.80", "modelled"]
+    assert "store, compiled" not in text
+    assert "which ncu counts (modelled, rules in docs/as_compiled.md)" in " ".join(text.split())
+
+
+def test_shared_accesses_that_stay_as_written_have_no_row_as_compiled(make_launch: Make) -> None:
+    launch = make_launch(as_compiled=AsCompiled(Issued(8, 9, 8), Issued()))
+    launch.counters.shared_load = SharedCounts(256, 1024, 8, 9, 8)
+    assert "compiled" not in report.text([launch], "MemoryWorkloadAnalysis")
+    launch.as_compiled = None
+    assert "compiled" not in report.text([launch], "MemoryWorkloadAnalysis")
 
 
 def test_no_shared_memory_has_no_table_of_it(make_launch: Make) -> None:
