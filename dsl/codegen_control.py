@@ -86,7 +86,7 @@ def _divide_full(cg: WarpCode, b: int, cond: ir.Operand, yes: int, no: int) -> N
     With a known pattern, comparing its two ends tells so.
     """
     t = cg.text
-    ends = _ends_of_comparison(cg, cond)
+    ends = _ends_of_comparison(cg, b, cond)
     holds = "" if ends else t.bits(cg.vector(cond, "pred"))
     tests = ends or tuple(t.do(f"icmp eq i32 {holds}, {bits}") for bits in (-1, 0))
     for test, target in zip(tests, (yes, no), strict=True):
@@ -103,7 +103,7 @@ def _divide_full(cg: WarpCode, b: int, cond: ir.Operand, yes: int, no: int) -> N
     _split(cg, b, yes, holds, no, t.do(f"xor i32 {holds}, -1"))
 
 
-def _ends_of_comparison(cg: WarpCode, cond: ir.Operand) -> tuple[str, str] | None:
+def _ends_of_comparison(cg: WarpCode, b: int, cond: ir.Operand) -> tuple[str, str] | None:
     """Return (all lanes, no lane) for `pattern < uniform` and the like of 64-bit integers, else None.
 
     Each is one scalar comparison, with the largest or the smallest lane.
@@ -111,21 +111,25 @@ def _ends_of_comparison(cg: WarpCode, cond: ir.Operand) -> tuple[str, str] | Non
     test = cg.ssa.defs[cond.index][1] if isinstance(cond, ir.Reg) else None
     if not isinstance(test, ir.Setp) or test.type != "s64" or test.op not in ("lt", "le", "gt", "ge"):
         return None
-    a, b = cg.shapes.of(test.a), cg.shapes.of(test.b)
-    if a.pattern is None or not b.uniform or not _readable(cg, test.a, test.b):
+    left, right = cg.shapes.of(test.a), cg.shapes.of(test.b)
+    if left.pattern is None or not right.uniform or not _readable(cg, b, test.a, test.b):
         return None
     t, base, bound = cg.text, cg.raw(test.a, "s64"), cg.raw(test.b, "s64")
-    low, high = (t.do(f"add i64 {base}, {end}") for end in (min(a.pattern), max(a.pattern)))
+    low, high = (t.do(f"add i64 {base}, {end}") for end in (min(left.pattern), max(left.pattern)))
     if test.op in ("gt", "ge"):
         low, high = high, low
     none = {"lt": "sge", "le": "sgt", "gt": "sle", "ge": "slt"}[test.op]
     return t.do(f"icmp s{test.op} i64 {high}, {bound}"), t.do(f"icmp {none} i64 {low}, {bound}")
 
 
-def _readable(cg: WarpCode, *operands: ir.Operand) -> bool:
-    """Tell whether operands can be read in this block: constants, values at hand or in a slot."""
+def _readable(cg: WarpCode, b: int, *operands: ir.Operand) -> bool:
+    """Tell whether operands can be read in block b: constants, values at hand, or in a slot and live.
+
+    After a barrier the slots hold only what lives on: not the operands of a comparison made before it.
+    """
+    live = cg.ssa.live_in[b] | {phi.dst.index for phi in cg.ssa.phis[b]}
     registers = [o.index for o in operands if isinstance(o, ir.Reg)]
-    return all(i in cg.slots or (i, False) in cg.values for i in registers)
+    return all((i, False) in cg.values or i in cg.slots and i in live for i in registers)
 
 
 def _split(cg: WarpCode, b: int, yes: int, taken: str, no: int, other: str) -> None:

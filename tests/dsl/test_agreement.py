@@ -254,6 +254,21 @@ def test_a_variable_that_a_lane_has_not_assigned_holds_the_poison_of_its_registe
     np.testing.assert_array_equal(got, [5, np.nan, 5, np.nan])
 
 
+@cuda.jit
+def decided_before_a_barrier(x, out):
+    row = cuda.blockIdx.x * 64 + cuda.threadIdx.x
+    active = row < x.shape[0]
+    cuda.syncthreads()
+    if active:
+        out[row] = 7
+
+
+@pytest.mark.parametrize("rows", [20, 32, 40, 64])
+def test_a_condition_from_before_a_barrier_holds_behind_it_though_its_operands_are_gone(rows: int) -> None:
+    got = everywhere(decided_before_a_barrier, 64, np.zeros(rows), np.zeros(64, np.int64))
+    assert got.tolist() == [7] * rows + [0] * (64 - rows)
+
+
 def test_what_python_refuses_in_a_line_is_a_users_mistake_with_its_place() -> None:
     def kernel(x, out):
         i = cuda.grid(1)
