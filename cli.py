@@ -192,6 +192,12 @@ running = stacked(
         help="Machine code, the interpreter of WarpIR, or the kernel's Python source; auto: machine code, "
         "and the source for a kernel that the compiler does not take.",
     ),
+    click.option(
+        "--atomic-order",
+        type=click.IntRange(0),
+        metavar="SEED",
+        help="Run a wave's blocks, and so their atomics, in an order of this seed; say what changes.",
+    ),
     max_steps_option,
     strict_index_option,
 )
@@ -275,7 +281,7 @@ def simulate(
 
     names = check_request(form, metrics, section, by_line, rest["engine"])
     check_writable(out)
-    device = Device(get_arch(gpu), l2=l2)
+    device = Device(get_arch(gpu), l2=l2, atomic_order=rest.pop("atomic_order"))
     regs, settings = (
         rest.pop("regs"),
         {k: rest.pop(k) for k in ("counts_only", "engine", "max_steps", "strict_index")},

@@ -32,6 +32,8 @@ class Device:
     arch: the GPU. l2: "cold" empties the caches before each launch, as ncu does; "warm" keeps L2 as the
     previous launch left it. quantum_records: how many trace records a block replays in one turn (modelled).
     threads: host threads of the compiled engine, None for one a core; counts do not depend on it.
+    atomic_order: a seed; the blocks of a wave then run in an order of its own, and so do their atomics (None:
+    in the order of their numbers). Counts do not depend on it either.
     """
 
     def __init__(
@@ -40,11 +42,13 @@ class Device:
         l2: str = "cold",
         quantum_records: int = QUANTUM_RECORDS,
         threads: int | None = None,
+        atomic_order: int | None = None,
     ) -> None:
         if l2 not in ("cold", "warm"):
             raise BadOption(f"l2 is {l2!r}; it must be 'cold' or 'warm'")
         self.arch, self.l2, self.quantum_records = arch, l2, quantum_records
         self.threads = threads or host_cores()
+        self.atomic_order = atomic_order
         self.memory = GlobalMemory()
 
     @cached_property

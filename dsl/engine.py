@@ -45,6 +45,7 @@ from gpusim.coalescer import coalesce_entry, coalesce_four_words_entry, coalesce
 from gpusim.errors import LaunchRefused, UserError
 from gpusim.memory import GlobalMemory
 from gpusim.runtime import cache_home
+from gpusim.scheduler import shuffled
 from gpusim.shared import (
     atomic_wavefronts_entry,
     wavefronts_entry,
@@ -168,7 +169,7 @@ class EngineRun:
     """Run the blocks of one launch: `wave` gives the trace of some blocks, `counters` what was counted.
 
     threads: host threads. A kernel with atomics on global memory gets one, so that they take place in the
-    order of blocks.
+    order of blocks, or in the order of a wave's blocks that the seed atomic_order gives.
     """
 
     def __init__(
@@ -180,8 +181,10 @@ class EngineRun:
         shared_bytes: int,
         max_steps: int = MAX_STEPS,
         threads: int = 1,
+        atomic_order: int | None = None,
     ) -> None:
         self.compiled = compiled
+        self._order = atomic_order if compiled.orders_blocks else None
         area = pack_parameters(compiled.fn, params)
         threads = 1 if compiled.orders_blocks else min(threads, messages.linear_count(grid))
         self._threads = [
@@ -197,15 +200,17 @@ class EngineRun:
         """
         for thread in self._threads:
             thread.used_records = 0
+        if self._order is not None:
+            order = shuffled(self._order, first, count)
+            pieces = [(first + int(b), 1) for b in order]
+            found = self._run_pieces(pieces, advance or _ignored)
+            return _joined([found[k] for k in np.argsort(order)])
         if len(self._threads) == 1 and advance is None:
             return self._threads[0].run(first, count)
         shares = min(count, max(_SHARES * len(self._threads), _STEPS_SHOWN if advance else 0))
         bounds = np.linspace(0, count, shares + 1).astype(np.int64).tolist()
         pieces = [(first + a, b - a) for a, b in pairwise(bounds)]
-        found = self._run_pieces(pieces, advance or (lambda blocks: None))
-        starts = np.cumsum([0, *(len(records) for records, _ in found)])
-        offsets = [o[:-1] + start for (_, o), start in zip(found, starts, strict=False)]
-        return np.concatenate([r for r, _ in found]), np.concatenate([*offsets, starts[-1:]])
+        return _joined(self._run_pieces(pieces, advance or _ignored))
 
     def _run_pieces(self, pieces: list[tuple[int, int]], advance: Advance) -> list[_Trace]:
         """Run pieces of a wave on all host threads, each taking the next when it is free; in their order."""
@@ -247,6 +252,17 @@ class EngineRun:
             np.sum([t.site_counts for t in self._threads], axis=0),
             np.sum([t.wraps for t in self._threads], axis=0),
         )
+
+
+def _ignored(blocks: int) -> None:
+    """Do nothing with the number of blocks that are done."""
+
+
+def _joined(found: list[_Trace]) -> _Trace:
+    """Return the traces of pieces of a wave as one."""
+    starts = np.cumsum([0, *(len(records) for records, _ in found)])
+    offsets = [o[:-1] + start for (_, o), start in zip(found, starts, strict=False)]
+    return np.concatenate([r for r, _ in found]), np.concatenate([*offsets, starts[-1:]])
 
 
 def pack_parameters(fn: ir.Function, params: dict[str, int | float]) -> np.ndarray:

@@ -31,7 +31,7 @@ from gpusim.errors import BadOption, KernelMistake, LaunchRefused, UnsupportedFe
 from gpusim.launch import Launch, LineAccess, Registers
 from gpusim.memory import VirtualArray
 from gpusim.occupancy import check_launch, occupancy, opt_in_note
-from gpusim.scheduler import waves
+from gpusim.scheduler import shuffled, waves
 
 ENGINES = ("auto", "compiled", "ir", "oracle")
 LOCAL_BYTES_LIMIT = 512 * 1024
@@ -306,6 +306,11 @@ class _Run:
         blocks = messages.linear_count(self.grid)
         return waves(blocks, self.occupancy.blocks_per_sm, self.device.arch.sm_count)
 
+    def _order(self, first: int, count: int) -> np.ndarray:
+        """Return the order in which the blocks of a wave run, as numbers from its first one."""
+        seed = self.device.atomic_order
+        return np.arange(count) if seed is None else shuffled(seed, first, count)
+
     def run_compiled(self, progress: Progress | None) -> _Counted:
         """Run machine code (dsl/engine.py)."""
         from dsl.engine import EngineRun
@@ -314,8 +319,9 @@ class _Run:
         shared_bytes = self.fn.static_shared_bytes + self.shared_bytes
         params, memory = self.placed.params, self.device.memory
         run = EngineRun(
-            self.compiled, self.grid, params, memory, shared_bytes, self.max_steps, self.device.threads
-        )
+            self.compiled, self.grid, params, memory, shared_bytes, self.max_steps, self.device.threads,
+            self.device.atomic_order,
+        )  # fmt: skip
         hierarchy = self._replayed(run.wave, progress)
         tally = run.tally()
         counters = _with_hierarchy(tally.counters(), hierarchy)
@@ -333,16 +339,18 @@ class _Run:
             first: int, count: int, advance: Callable[[int], None] | None
         ) -> tuple[np.ndarray, np.ndarray]:
             nonlocal total
+            order = self._order(first, count)
+            blocks = [first + int(b) for b in order]
             run = interpreter.run(
                 self.fn, self.grid, self.block, self.placed.params, self.device.memory, self.shared_bytes,
-                range(first, first + count), self.max_steps, self.strict_index, self.compiled.register_arrays,
-                issued,
+                blocks, self.max_steps, self.strict_index, self.compiled.register_arrays, issued,
             )  # fmt: skip
             total = total + run.counters
             if advance is not None:
                 advance(count)
-            offsets = np.cumsum([0, *(len(t) for t in run.trace)])
-            return np.concatenate([np.zeros(0, np.uint64), *run.trace]), offsets
+            traces = [run.trace[k] for k in np.argsort(order)]
+            offsets = np.cumsum([0, *(len(t) for t in traces)])
+            return np.concatenate([np.zeros(0, np.uint64), *traces]), offsets
 
         hierarchy = self._replayed(wave, progress)
         return _Counted(_with_hierarchy(total, hierarchy), as_compiled=issued.result())
@@ -352,9 +360,10 @@ class _Run:
         from dsl import oracle
 
         copies = private_copies(self.args)
+        blocks = [first + int(b) for first, count, _ in self._waves() for b in self._order(first, count)]
         run = oracle.run(
             self.kernel.py_func, self.grid, self.block, copies, self.shared_bytes, self.max_steps,
-            self.strict_index, register_arrays=self.compiled.register_arrays,
+            self.strict_index, blocks, register_arrays=self.compiled.register_arrays,
         )  # fmt: skip
         copy_back(self.args, copies)
         return _Counted(oracle.as_counters(run), (NOTE,))

@@ -36,6 +36,14 @@ def waves(n_blocks: int, blocks_per_sm: int, sm_count: int) -> Iterator[tuple[in
         yield first, count, (np.arange(count) % sm_count).astype(np.int32)
 
 
+def shuffled(seed: int, first: int, count: int) -> np.ndarray:
+    """Return the numbers 0 to count - 1 in an order that a seed and the first block of a wave decide.
+
+    The blocks of a wave are resident together, so their atomics may meet in any order.
+    """
+    return np.random.default_rng((seed, first)).permutation(count)
+
+
 def wave_statistics(n_blocks: int, blocks_per_sm: int, sm_count: int) -> WaveStatistics:
     """Return how n_blocks >= 1 equal blocks fill waves: 133 on 132 SMs take 2 waves, 133 of 264 slots."""
     slots = blocks_per_sm * sm_count

@@ -51,6 +51,7 @@ def run_problem(
         "strict_index": strict_index,
         "progress": progress,
     }
+    usual = _in_usual_order(problem, device, settings) if _is_reordered(device, counts_only) else None
     warm = device.l2 == "warm" and engine != "oracle"  # the oracle has no caches
     with _resident(problem.steps, device) if warm else nullcontext(problem.steps) as steps:
         if warm and len(steps) == 1:
@@ -64,6 +65,8 @@ def run_problem(
     if launches:
         said = map(_without_cold, problem.facts) if warm else problem.facts
         launches[-1].facts = facts.count(said, launches)
+    if usual is not None:
+        launches[-1].notes += (_moved(problem, usual, device.atomic_order),)
     if launches and problem.reference is not None and not counts_only:
         launches[-1].checks = checks(problem)
     return launches
@@ -146,6 +149,34 @@ def _warm_up(step: Step, device: Any, registers: Registers | None, settings: dic
     _launch(step, device, registers, settings)
     for array, content in zip(arrays, before, strict=False):
         array[...] = content
+
+
+def _is_reordered(device: Any, counts_only: bool) -> bool:
+    """Return whether blocks run in another order than that of their numbers, and values are computed."""
+    return device.atomic_order is not None and not counts_only
+
+
+def _in_usual_order(problem: Problem, device: Any, settings: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Return a problem's outputs as the usual order of blocks gives them, and put its arrays back."""
+    from dsl.device import Device
+
+    arrays = {id(a): a for step in problem.steps for a in step.args if isinstance(a, np.ndarray)}
+    before = {at: a.copy() for at, a in arrays.items()}
+    plain = Device(device.arch, threads=device.threads)
+    for step in problem.steps:
+        _launch(step, plain, None, settings | {"progress": None})
+    outputs = {name: np.array(x) for name, x in problem.outputs.items()}
+    for at, a in arrays.items():
+        a[...] = before[at]
+    return outputs
+
+
+def _moved(problem: Problem, usual: dict[str, np.ndarray], seed: int) -> str:
+    """Say how far each output lies from what the usual order of blocks gives."""
+    moved = {name: largest_error(problem.outputs[name], x) for name, x in usual.items()}
+    said = ", ".join(f"{name} {far:.2g}" for name, far in moved.items())
+    return (f"Atomic order {seed}, against blocks in the order of their numbers; relative to max(1, largest "
+            f"element) an output moves by at most: {said}.")
 
 
 def _as_dict(options: Any) -> dict[str, Any]:
