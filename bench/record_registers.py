@@ -47,6 +47,12 @@ CASES: dict[str, list[dict[str, Any]]] = {
         for Br, Bc in TILES
         for causal in (False, True)
     ],
+    "flash_backward": [
+        {"d": d, "causal": causal, "deterministic": fixed}
+        for d in HEAD_DIMENSIONS
+        for causal in (False, True)
+        for fixed in (False, True)
+    ],
     "standard_attention": [{"d": d, "causal": c} for d in HEAD_DIMENSIONS for c in (False, True)],
 }
 

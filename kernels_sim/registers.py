@@ -3,9 +3,9 @@
 What it models: launch__registers_per_thread of the kernels of this package, compiled by numba-cuda for
 sm_90; all that were also profiled on an H200 are equal to what ncu shows. bench/record_registers.py prints
 this table anew. What it leaves out: other compilers, versions and targets, option values that are not in
-the table, and flash_forward, which has a table of its own: numba-cuda leaves its local arrays in local
-memory for d above 16, this simulator keeps them in registers, and the 96 to 168 registers that an H200 showed
-there (h200 fact 27) are those of another machine code.
+the table, the main launch of flash_backward, and flash_forward, which has a table of its own: numba-cuda
+leaves their local arrays in local memory for d above 16, this simulator keeps them in registers, and the 96
+to 168 registers that an H200 showed there (h200 fact 27) are those of another machine code.
 """
 
 from __future__ import annotations
@@ -28,6 +28,36 @@ RECORDED: dict[tuple[str, str], int] = {
     ("histogram", "global"): 10,
     ("histogram", "shared"): 17,
     ("block_reduce", ""): 14,
+    ("flash_backward", "delta d=16 causal=False deterministic=False"): 40,
+    ("flash_backward", "delta d=16 causal=False deterministic=True"): 30,
+    ("flash_backward", "reduce d=16 causal=False deterministic=True"): 43,
+    ("flash_backward", "delta d=16 causal=True deterministic=False"): 40,
+    ("flash_backward", "delta d=16 causal=True deterministic=True"): 30,
+    ("flash_backward", "reduce d=16 causal=True deterministic=True"): 43,
+    ("flash_backward", "delta d=48 causal=False deterministic=False"): 31,
+    ("flash_backward", "delta d=48 causal=False deterministic=True"): 32,
+    ("flash_backward", "reduce d=48 causal=False deterministic=True"): 44,
+    ("flash_backward", "delta d=48 causal=True deterministic=False"): 31,
+    ("flash_backward", "delta d=48 causal=True deterministic=True"): 32,
+    ("flash_backward", "reduce d=48 causal=True deterministic=True"): 44,
+    ("flash_backward", "delta d=64 causal=False deterministic=False"): 40,
+    ("flash_backward", "delta d=64 causal=False deterministic=True"): 30,
+    ("flash_backward", "reduce d=64 causal=False deterministic=True"): 43,
+    ("flash_backward", "delta d=64 causal=True deterministic=False"): 40,
+    ("flash_backward", "delta d=64 causal=True deterministic=True"): 30,
+    ("flash_backward", "reduce d=64 causal=True deterministic=True"): 43,
+    ("flash_backward", "delta d=80 causal=False deterministic=False"): 31,
+    ("flash_backward", "delta d=80 causal=False deterministic=True"): 32,
+    ("flash_backward", "reduce d=80 causal=False deterministic=True"): 44,
+    ("flash_backward", "delta d=80 causal=True deterministic=False"): 31,
+    ("flash_backward", "delta d=80 causal=True deterministic=True"): 32,
+    ("flash_backward", "reduce d=80 causal=True deterministic=True"): 44,
+    ("flash_backward", "delta d=128 causal=False deterministic=False"): 40,
+    ("flash_backward", "delta d=128 causal=False deterministic=True"): 30,
+    ("flash_backward", "reduce d=128 causal=False deterministic=True"): 43,
+    ("flash_backward", "delta d=128 causal=True deterministic=False"): 40,
+    ("flash_backward", "delta d=128 causal=True deterministic=True"): 30,
+    ("flash_backward", "reduce d=128 causal=True deterministic=True"): 43,
     ("standard_attention", "scores d=16 causal=False"): 32,
     ("standard_attention", "softmax d=16 causal=False"): 40,
     ("standard_attention", "output d=16 causal=False"): 60,

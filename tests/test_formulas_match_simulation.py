@@ -60,6 +60,12 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
         {"N": 40, "d": 16, "Br": 32, "Bc": 16, "causal": True, "q_start": -5},
         {"N": 20, "d": 16, "Br": 16, "Bc": 16, "heads": 2, "batch": 2},
     ],
+    "flash_backward": [
+        {"N": 20, "d": 4, "Br": 8, "Bc": 16},
+        {"N": 17, "Nk": 21, "d": 3, "dv": 5, "Br": 8, "Bc": 9, "causal": True, "q_start": 4, "heads": 2,
+         "kv_heads": 1},
+        {"N": 12, "Nk": 18, "d": 4, "Br": 8, "Bc": 8, "window": 5, "q_start": 6, "deterministic": True},
+    ],
     "standard_attention": [
         {"N": 5, "d": 4},
         {"N": 33, "Nk": 40, "d": 8},

@@ -1,0 +1,159 @@
+"""Closed forms of flash_backward's launches: what each counter must be, from the shape and the tile alone.
+
+What it models: requests, sectors, atomics, words of shared memory, barriers and float instructions, over all
+heads. What it leaves out: L1, L2 and DRAM reads, which depend on the order of blocks. Checked by the same
+metrics as kernels_sim/attention.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kernels_sim.attention import (
+    EXP,
+    Access,
+    Shape,
+    arithmetic,
+    block_rows,
+    block_tiles,
+    linear,
+    requests_of,
+    tile_keys,
+    tiles_visited,
+)
+from kernels_sim.formulas import ELEMENT_BYTES, PER_SECTOR, WARP, ceil_div, row_sectors, shared
+
+if TYPE_CHECKING:
+    from kernels_sim.flash_backward import Tile
+
+
+def atomic_adds(shape: Shape, tile: Tile) -> int:
+    """Count the elements added to dQ over all heads: d a row of each visited tile."""
+    visited = tiles_visited(shape, tile.Br, tile.Bc)
+    return shape.heads * shape.d * int((visited * block_rows(shape, tile.Br)).sum())
+
+
+def workspace_bytes(shape: Shape, Bc: int) -> int:
+    """Return the bytes that the deterministic variant needs besides its outputs: one dQ a tile of keys."""
+    return ELEMENT_BYTES * ceil_div(shape.Nk, Bc) * shape.heads * shape.N * shape.d
+
+
+def delta_form(shape: Shape, zeroed: bool) -> dict[str, int]:
+    """Return the counters of the first launch: O and dO in once, D and a zero dQ out, five shuffles a row."""
+    rows = np.arange(shape.heads * shape.N)
+    loads = _rows(rows, shape.dv) * 2
+    stores = _rows(rows, 1) + (_rows(rows, shape.d) if zeroed else Access())
+    forms = loads.paths("global_load") | stores.paths("global_store")
+    forms |= arithmetic((loads.lanes // 2, {"ffma": 1}), (len(rows) * 5 * WARP, {"fadd": 1}))
+    return forms | {"warp_operations": 5 * len(rows), "hierarchy.l2_write": stores.sectors}
+
+
+def reduce_form(shape: Shape, tile: Tile) -> dict[str, int]:
+    """Return the counters of the last launch: each element loads and adds one number a visited tile."""
+    loads = _rows(_rows_by_tile(shape, tile), shape.d)
+    stores = _rows(np.arange(shape.heads * shape.N), shape.d)
+    forms = loads.paths("global_load") | stores.paths("global_store")
+    return forms | arithmetic((loads.lanes, {"fadd": 1})) | {"hierarchy.l2_write": stores.sectors}
+
+
+def closed_form(shape: Shape, tile: Tile, deterministic: bool) -> dict[str, int]:
+    """Return the counters of the main launch; every number follows from the shape and the tile alone."""
+    d, dv, threads = tile.d, tile.dv, tile.threads
+    keys, visited = tile_keys(shape, tile.Bc), tiles_visited(shape, tile.Br, tile.Bc)
+    tiles = keys_io = Access()
+    for head in range(shape.kv_heads):
+        for t, n in enumerate(keys):
+            key = head * shape.Nk + t * tile.Bc
+            keys_io += linear(key * d, n * d, threads) + linear(key * dv, n * dv, threads)
+    for head in range(shape.heads):
+        for i, (n, times) in enumerate(zip(block_rows(shape, tile.Br), visited, strict=True)):
+            row = head * shape.N + i * tile.Br
+            tiles += (linear(row * d, n * d, threads) + linear(row * dv, n * dv, threads)
+                      + linear(row, n, threads) * 2) * int(times)  # fmt: skip
+    per_key_tile = _rows(_rows_by_tile(shape, tile), d)
+    sums = per_key_tile if deterministic else _rows(_rows_by_tile(shape, tile) % (shape.heads * shape.N), d)
+    stores = keys_io + sums if deterministic else keys_io
+    forms = (keys_io + tiles).paths("global_load") | stores.paths("global_store")
+    if not deterministic:
+        forms |= sums.paths("global_red") | {"hierarchy.l2_red": sums.sectors}
+    barriers = 2 * shape.kv_heads * len(keys) + 3 * shape.heads * int(visited.sum())
+    forms |= {"barriers": barriers * (threads // WARP), "hierarchy.l2_write": stores.sectors}
+    return forms | _shared(shape, tile) | _arithmetic(shape, tile)
+
+
+def _rows(rows: np.ndarray, width: int) -> Access:
+    """Count one access to each of these rows of a matrix, 32 neighbours of a row a request."""
+    sectors = np.array([row_sectors(phase, width) for phase in range(PER_SECTOR)])
+    total = int(sectors[rows * width % PER_SECTOR].sum())
+    return Access(len(rows) * width, len(rows) * ceil_div(width, WARP), total)
+
+
+def _rows_by_tile(shape: Shape, tile: Tile) -> np.ndarray:
+    """List the rows of the workspace (tiles of keys, heads, N) that are written: those of visited tiles."""
+    first, end = (np.repeat(x, block_rows(shape, tile.Br)) for x in block_tiles(shape, tile.Br, tile.Bc))
+    tiles = np.arange(ceil_div(shape.Nk, tile.Bc))[:, None, None]
+    rows = (tiles * shape.heads + np.arange(shape.heads)[:, None]) * shape.N + np.arange(shape.N)
+    return rows[np.broadcast_to((tiles >= first) & (tiles < end), rows.shape)]
+
+
+def strips(shape: Shape, tile: Tile) -> tuple[int, int]:
+    """Count (strip of rows, key) pairs of visited tiles over all heads, and (strip, warp of keys) pairs."""
+    first, end = block_tiles(shape, tile.Br, tile.Bc)
+    groups, keys = -(-block_rows(shape, tile.Br) // tile.strip), tile_keys(shape, tile.Bc)
+    sums = (np.concatenate([[0], np.cumsum(n)]) for n in (keys, -(-keys // WARP)))
+    by_key, by_warp = (shape.heads * int((groups * (total[end] - total[first])).sum()) for total in sums)
+    return by_key, by_warp
+
+
+def _shared(shape: Shape, tile: Tile) -> dict[str, int]:
+    """Count shared memory.
+
+    Loads: a thread's strip takes 5 words a column for each of S and dP, 4 for each of dV and dK, and 8 of L
+    and D; a lane's strip of dQ 5 a key. Stores: whole tiles of rows, and 4 words of dS a strip. K, V, dK and
+    dV pass through padded rows, which cost a second wavefront where a request crosses the end of a row.
+    """
+    d, dv, keys = tile.d, tile.dv, tile_keys(shape, tile.Bc)
+    visits = shape.heads * int(tiles_visited(shape, tile.Br, tile.Bc).sum())
+    by_key, by_warp = strips(shape, tile)
+    words = (2 * tile.strip + 1) * (d + dv) + 2 * tile.strip
+    loaded = Access(by_key * words, by_warp * words)
+    loaded += Access(by_key * (tile.strip + 1) * d, by_key * (tile.strip + 1) * ceil_div(d, WARP))
+    whole = linear(0, tile.Br, tile.threads) * 2
+    for width in (d, dv):
+        whole += linear(0, tile.Br * width, tile.threads)
+    stored = whole * visits + Access(by_key * tile.strip, by_warp * tile.strip)
+    passed, wavefronts = Access(), 0
+    for n in map(int, keys):
+        stored += Access(n * (d + dv), ceil_div(n, WARP) * (d + dv)) * shape.kv_heads
+        for width in (d, dv):
+            passed += linear(0, n * width, tile.threads) * shape.kv_heads
+            wavefronts += _padded_wavefronts(n, width, tile.threads) * shape.kv_heads
+    forms = {}
+    for space, plain in (("shared_load", loaded), ("shared_store", stored)):
+        requests = plain.requests + passed.requests
+        forms |= shared(space, lanes=plain.lanes + passed.lanes, requests=requests,
+                        wavefronts=plain.requests + wavefronts)
+    return forms
+
+
+@cache
+def _padded_wavefronts(rows: int, width: int, threads: int) -> int:
+    """Count the wavefronts of a block's access to rows of `width` words that are padded to an odd length."""
+    return sum(
+        max(Counter((e // width * (width | 1) + e % width) % 32 for e in range(first, first + n)).values())
+        for first, n in requests_of(rows * width, threads)
+    )
+
+
+def _arithmetic(shape: Shape, tile: Tile) -> dict[str, int]:
+    """Count float instructions: 3 d + 2 dv FFMA a pair for the five products.
+
+    P = exp(s scale - L) takes one FFMA before the exponential; dS = P (dP - D) scale one FADD and two FMUL.
+    """
+    pairs = tile.strip * strips(shape, tile)[0]
+    each = {"ffma": 3 * tile.d + 2 * tile.dv + 1, "fadd": 1, "fmul": 2}
+    return arithmetic((pairs, each), (pairs, EXP))
