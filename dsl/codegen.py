@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from dsl import codegen_control, codegen_memory, codegen_values, codegen_warp, ir
+from dsl import codegen_control, codegen_memory, codegen_tensor, codegen_values, codegen_warp, ir
 from dsl.intervals import Intervals
 from dsl.layout import DONE, FAILED, Ctx, Error, Frame
 from dsl.llvm import LANES, TYPES, Text, immediate, lanes_constant, vector
@@ -75,6 +75,10 @@ class WarpCode:
         self.sites = {id(i): n for n, i in enumerate(memory)}
         self.checks = [i for b in fn.blocks for i in b.instrs if isinstance(i, ir.Chk)]
         self.warp_ops = [i for b in fn.blocks for i in b.instrs if isinstance(i, ir.WarpOp)]
+        self.collectives = [i for b in fn.blocks for i in b.instrs if isinstance(i, ir.Collective)]
+        self._fragments = ""
+        self.helpers: dict[str, str] = {}
+        """Functions of dsl/tensor_ll.py that the kernel calls: name -> text."""
         self._check_numbers = {id(i): n for n, i in enumerate(self.checks)}
         threads = self.options.block[0] * self.options.block[1] * self.options.block[2]
         self.threads, self.n_warps = threads, -(-threads // LANES)
@@ -220,7 +224,7 @@ class WarpCode:
         run = driver(self.threads, self.frame_bytes, self.poison, len(self.fn.blocks))
         declared = "\n".join(d for n, d in sorted(t.declared.items()) if not n.startswith("llvm.memset"))
         profile = '!0 = !{!"branch_weights", i32 2000, i32 1}\n!1 = !{!"branch_weights", i32 1, i32 2000}\n'
-        return "\n".join([trace_functions(), warp, run, declared, profile])
+        return "\n".join([trace_functions(), *self.helpers.values(), warp, run, declared, profile])
 
     def _bind(self) -> None:
         """Load what every block uses from the context, and reserve slots for values blocks share."""
@@ -258,6 +262,12 @@ class WarpCode:
     @cached_property
     def _read_elsewhere(self) -> set[int]:
         return set().union(*self.ssa.live_in)
+
+    def fragments(self) -> str:
+        """Return the memory that fragments of matrices pass through, one place for the whole kernel."""
+        if not self._fragments:
+            self._fragments = codegen_tensor.fragment_memory(self)
+        return self._fragments
 
     def move_stack(self, save: bool) -> None:
         """Copy the stack slots of small private arrays to the frame (save: out of the full form), or back."""
@@ -460,5 +470,7 @@ class WarpCode:
             codegen_memory.check(self, instr)
         elif isinstance(instr, ir.WarpOp):
             codegen_warp.operation(self, instr)
+        elif isinstance(instr, ir.Mma):
+            codegen_tensor.multiply(self, instr)
         elif self.wanted(instr.dst.index):
             self.define(instr.dst, codegen_values.value_of(self, instr))

@@ -44,6 +44,7 @@ from dsl.host import (
     to_device,
 )
 from dsl.standin import missing
+from dsl.values import spelled
 from gpusim.errors import UnsupportedFeature, UserError
 
 INSTEAD = {
@@ -83,11 +84,14 @@ class DeviceName:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise UserError(
-            f"cuda.{self.path} exists only inside a kernel; launch one with kernel[grid, block](...)"
+            f"{self} exists only inside a kernel; launch one with kernel[grid, block](...)"
         )
 
     def __repr__(self) -> str:
-        return f"<cuda.{self.path}>"
+        return f"<{self}>"
+
+    def __str__(self) -> str:
+        return spelled(self.path)
 
 
 threadIdx, blockIdx, blockDim, gridDim = (

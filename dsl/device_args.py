@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from dsl.frame import Frame
 from dsl.types import FLOATS, TYPE_NAMES
-from dsl.values import Val, Value, describe
+from dsl.values import Val, Value, describe, spelled
 
 Keywords = dict[str, Value]
 Emitter = Callable[[Frame, ast.Call, tuple[Value, ...], Keywords, bool], Value | None]
@@ -34,7 +34,7 @@ def matched(
     )
     if wrong:
         takes = f"it takes {', '.join(names)}" if names else "it takes none"
-        raise frame.builder.mistake(f"these arguments of cuda.{path}", takes)
+        raise frame.builder.mistake(f"these arguments of {spelled(path)}", takes)
     return given
 
 
@@ -58,7 +58,7 @@ def kind(value: Value) -> str:
 def number(frame: Frame, path: str, name: str, value: Value) -> Val:
     """Return an argument that has to be a number; raises UnsupportedFeature for anything else."""
     if not isinstance(value, Val):
-        raise frame.builder.mistake(f"the {name} of cuda.{path} is {describe(value)}", "give a number")
+        raise frame.builder.mistake(f"the {name} of {spelled(path)} is {describe(value)}", "give a number")
     return value
 
 
@@ -71,5 +71,5 @@ def integer(frame: Frame, path: str, name: str, value: Value, boolean: bool = Fa
     if v.type in FLOATS or (v.type == "pred" and not boolean):
         wanted = "an integer or a boolean" if boolean else "an integer"
         advice = f"compare it, e.g. {name} != 0" if boolean else "convert it, e.g. int(x)"
-        raise frame.builder.mistake(f"the {name} of cuda.{path} is {kind(v)}, not {wanted}", advice)
+        raise frame.builder.mistake(f"the {name} of {spelled(path)} is {kind(v)}, not {wanted}", advice)
     return v

@@ -138,8 +138,9 @@ def _attribute(frame: Frame, node: ast.Attribute) -> Value:
 
 
 def _static_attribute(frame: Frame, obj: Any, attr: str) -> Value:
-    if surface.is_cuda_module(obj):
-        return surface.attribute(frame, attr)
+    device = surface.member(frame, obj, attr)
+    if device is not None:
+        return device
     try:
         value = getattr(obj, attr)
     except AttributeError:

@@ -112,6 +112,8 @@ class HostThread:
                 return self._barrier((x, y, z), site, kind)
             case Error.WARP_MASK | Error.WARP_SOURCE as kind:
                 return self._warp_apart((x, y, z), site, kind)
+            case Error.WARP_PARTIAL:
+                return self._lanes_missing((x, y, z), site)
             case Error.STEPS:
                 loc = self._end_of(site)
                 who = f"warp {int(ctx[Ctx.WARP])}"
@@ -170,6 +172,15 @@ class HostThread:
         except WarpDivergence as error:
             return error
         raise AssertionError(f"{instr} stopped a launch whose lanes agree")
+
+    def _lanes_missing(self, block: messages.Dim3, site: int) -> Exception:
+        """Say which lanes did not come to an instruction that needs all 32."""
+        instr, key = self.compiled.code.collectives[site], self.compiled.key
+        active, warp = int(self.ctx[Ctx.ERROR_MASK]), int(self.ctx[Ctx.WARP])
+        name = messages.collective_name(instr)
+        return messages.lanes_missing(
+            self.compiled.fn.name, name, block, key.block, warp, active, *instr.loc
+        )
 
     def _barrier(self, block: messages.Dim3, site: int, kind: Error) -> Exception:
         """Name the barrier, with the threads that wait there and those elsewhere that have not returned."""

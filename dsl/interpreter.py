@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from dsl import ir, lane_ops, messages, request_rules, warp_exchange, warp_memory
+from dsl import ir, lane_ops, messages, request_rules, warp_exchange, warp_memory, warp_tensor
 from dsl.as_compiled import IssueCount
 from dsl.floats import Array
-from dsl.machine import block_counts
+from dsl.machine import block_counts, count_mma
 from dsl.messages import LANES, Dim3, dim3, linear_count, thread_of, unlinear
 from dsl.warp import COMPUTE, Warp, make_warps, special_registers
 from gpusim.counters import Counters, SharedCounts, SpaceCounts
@@ -256,6 +256,15 @@ def _barrier_result(run: _BlockRun, warp: Warp, instr: ir.BarResult, mask: Array
     warp.write(instr.dst, np.full(LANES, value, np.int32), mask)
 
 
+def _require_whole_warp(run: _BlockRun, warp: Warp, instr: ir.Collective, mask: Array) -> None:
+    """Raise WarpDivergence unless all 32 lanes run an instruction of a whole warp."""
+    if not mask.all():
+        raise messages.lanes_missing(
+            run.launch.fn.name, messages.collective_name(instr), run.ctaid, run.launch.block, warp.number,
+            warp_exchange.bits_of(mask), *instr.loc,
+        )  # fmt: skip
+
+
 def _exchange(run: _BlockRun, warp: Warp, instr: ir.WarpOp, mask: Array) -> None:
     """Run a warp operation; syncwarp is not counted."""
     place = warp_exchange.Place(run.launch.fn.name, run.ctaid, run.launch.block)
@@ -269,6 +278,10 @@ def _execute(run: _BlockRun, warp: Warp, instr: ir.Instr, mask: Array) -> None:
         _access(run, warp, instr, mask)
     elif isinstance(instr, ir.WarpOp):
         _exchange(run, warp, instr, mask)
+    elif isinstance(instr, ir.Mma):
+        _require_whole_warp(run, warp, instr, mask)
+        warp_tensor.multiply(warp, instr)
+        count_mma(run.launch.counters.tensor, instr.a_type)
     elif isinstance(instr, ir.ActiveMask):
         warp_exchange.active_mask(warp, instr, mask)
     elif isinstance(instr, ir.BarResult):

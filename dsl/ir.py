@@ -22,6 +22,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, TypeVar
 
+from dsl.ir_tensor import Mma as Mma
+
 BYTES = {
     "pred": 1, "u8": 1, "s8": 1, "u16": 2, "s16": 2,
     "u32": 4, "s32": 4, "f32": 4, "u64": 8, "s64": 8, "f64": 8,
@@ -308,9 +310,12 @@ class BarResult:
 
 Access = Ld | St | Atom
 WarpOp = Shfl | Vote | Match | SyncWarp
+Collective = Mma
+"""Instructions that need all 32 lanes of a warp together."""
 Instr = (
     Alu | Cvt | Bitcast | Setp | Selp | Sreg | LdParam | Chk | Ld | St | Atom
     | Shfl | Vote | Match | ActiveMask | SyncWarp | BarResult
+    | Mma
 )  # fmt: skip
 
 
@@ -487,6 +492,7 @@ _OPERANDS: dict[type, tuple[str, ...]] = {
     Vote: ("pred", "mask"),
     Match: ("src", "mask"),
     SyncWarp: ("mask",),
+    Mma: ("a", "b", "c"),
     Bra: ("cond",),
     Bar: ("pred",),
 }

@@ -79,6 +79,8 @@ class Error(IntEnum):
     """ERROR_INDEX holds the lanes that the lanes read."""
     MISALIGNED = 8
     """ERROR_SITE is the memory instruction, ERROR_INDEX holds the lanes' addresses."""
+    WARP_PARTIAL = 9
+    """ERROR_MASK holds the lanes that came to an instruction of a whole warp, ERROR_SITE its number."""
 
 
 class Frame(IntEnum):

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dsl import ir
+from gpusim.counters import Tensor
 
 KEYS = ("fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "mufu", "integer", "xu")
 """Thread instructions, except xu: warp instructions on the special function pipe."""
@@ -164,6 +165,12 @@ def _cvt(instr: ir.Cvt) -> Mapping[str, int]:
     if instr.to_type == "f32" and instr.from_type in ("s32", "u32"):
         return _INTEGER
     return _ROUND if kinds & set(FLOATS) and "pred" not in kinds else _INTEGER
+
+
+def count_mma(counts: Tensor, a_type: str, n: int = 1) -> None:
+    """Add n warp instructions of the tensor cores whose A has a type."""
+    name = "fp8" if a_type in ("e4m3", "e5m2") else a_type
+    setattr(counts, name, getattr(counts, name) + n)
 
 
 def machine_counts(instr: ir.Instr) -> dict[str, int]:

@@ -193,6 +193,35 @@ def operation_name(instr: ir.WarpOp) -> str:
     return "syncwarp"
 
 
+def collective_name(instr: ir.Collective) -> str:
+    """Return what the kernel language calls an instruction of a whole warp."""
+    types = instr.a_type if instr.a_type == instr.b_type else f"{instr.a_type}_{instr.b_type}"
+    return f"ptx.mma_sync_m16n8k{instr.depth}_f32_{types}"
+
+
+def lanes_missing(
+    kernel: str, operation: str, block: Dim3, block_size: Dim3, warp: int, active: int, file: str, line: int
+) -> WarpDivergence:
+    """Say which lanes of a warp do not come to an instruction that needs all 32; active: those that do."""
+    missing = [lane for lane in range(LANES) if not active >> lane & 1]
+    first = thread_of(warp, missing[0], block_size)
+    exist = warp * LANES + missing[0] < linear_count(block_size)
+    who = f"thread {first}" if exist else "no thread: the block has too few"
+    return WarpDivergence(
+        f"kernel {kernel}, block {block}, warp {warp}, {file}:{line}: {operation} needs all 32 lanes of the "
+        f"warp together; missing: {_spans(missing)} (lane {missing[0]} is {who}); move it out of the branch "
+        "or loop that some lanes skip, and launch whole warps"
+    )
+
+
+def _spans(lanes: list[int]) -> str:
+    """Return ascending lanes as text: "lane 3", "lanes 0-7, 9"."""
+    starts = [lane for lane in lanes if lane - 1 not in lanes]
+    ends = [lane for lane in lanes if lane + 1 not in lanes]
+    pieces = [str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True)]
+    return f"lane{'s' if len(lanes) > 1 else ''} {', '.join(pieces)}"
+
+
 def _warp_place(kernel: str, block: Dim3, warp: int, lane: int, thread: Dim3) -> str:
     return f"kernel {kernel}, block {block}, warp {warp}, lane {lane} (thread {thread})"
 

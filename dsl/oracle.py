@@ -23,12 +23,14 @@ from typing import Any
 import numpy as np
 
 from dsl import request_rules
+from dsl.machine import count_mma
 from dsl.messages import Dim3, dim3, kernel_fault, linear_count, raised_by_kernel, unlinear
 from dsl.oracle_arrays import Access, Recorder, Tracked
 from dsl.oracle_cuda import Cuda, SharedMemory
 from dsl.oracle_rebuild import Rebuilder, argument
 from dsl.oracle_threads import Strand, Thread, check_barrier, raise_lines, while_lines
 from dsl.oracle_warp import let_go
+from dsl.ptx_calls import MMA_TYPES
 from dsl.types import labels, rebuilt
 from gpusim.counters import Counters, SharedCounts, SpaceCounts
 from gpusim.errors import UnsupportedFeature, UserError
@@ -37,8 +39,10 @@ from gpusim.trace import Kind
 
 MISTAKES = (ArithmeticError, AttributeError, LookupError, NameError, TypeError, ValueError)
 """What Python raises where a line of a kernel has no answer in it."""
+
 NOT_COUNTED = ("syncwarp", "activemask")
 """Warp operations that `warp_operations` does not count."""
+MMA = "ptx.mma_sync_"
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,14 @@ class _Launch:
     shared_bytes: int
     in_registers: frozenset[str] | None
     result: OracleRun
+
+
+def count_operation(counters: Counters, name: str) -> None:
+    """Count one operation that the threads of a warp met at."""
+    if name.startswith(MMA):
+        count_mma(counters.tensor, MMA_TYPES[name.removeprefix(MMA)][0])
+    elif name not in NOT_COUNTED:
+        counters.warp_operations += 1
 
 
 def _count_space(counts: SpaceCounts, request: Request, records: list[int]) -> None:
@@ -187,7 +199,7 @@ def _run_warp(launch: _Launch, warp: list[Strand]) -> None:
         if gone_on is None:
             return
         name, running = gone_on
-        launch.result.counters.warp_operations += name not in NOT_COUNTED
+        count_operation(launch.result.counters, name)
 
 
 def _run_region(launch: _Launch, live: list[Strand], region_line: int) -> tuple[list[Strand], int]:

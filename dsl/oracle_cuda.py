@@ -24,6 +24,7 @@ from dsl.messages import LANES, Dim3
 from dsl.oracle_arrays import Recorder, Tracked
 from dsl.oracle_atomics import Atomic, instruction_after
 from dsl.oracle_numbers import FLOAT_BASES, element_of, extremum, literal, number, sized
+from dsl.oracle_ptx import Ptx
 from dsl.oracle_vectors import VectorMaker
 from dsl.oracle_warp import WarpOperations
 
@@ -232,6 +233,7 @@ class Cuda(WarpOperations, BitFunctions, Cached):
         self.recorder = recorder
         self.gridDim, self.blockDim = Index(*map(_int32, grid)), Index(*map(_int32, block))
         self.shared, self.local, self.atomic = _Shared(recorder), _Local(recorder), Atomic()
+        self.ptx = Ptx(self)
 
     @property
     def threadIdx(self) -> Index:

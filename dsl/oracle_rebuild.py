@@ -87,6 +87,8 @@ class Rebuilder:
 
     def _value(self, value: Any) -> Any:
         """Return what stands for a value inside the kernel."""
+        if isinstance(value, ModuleType) and value.__name__ == "dsl.ptx":
+            return self.cuda.ptx
         if isinstance(value, ModuleType):
             is_cuda = value.__name__.rpartition(".")[2] == "cuda"
             return self.math if value is math else self.cuda if is_cuda else Module(value, self._value)

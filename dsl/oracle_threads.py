@@ -41,6 +41,7 @@ class Meeting:
 
     path: equal for lanes that meet. order: sorts by the place in the source. mask: None for activemask.
     finish: maps the value of each lane to the result of each. source: the lane that a shuffle reads.
+    whole: all 32 lanes have to come, those that have returned too.
     """
 
     operation: str
@@ -51,6 +52,7 @@ class Meeting:
     finish: Callable[[dict[int, Any]], dict[int, Any]]
     value: Any
     source: int | None = None
+    whole: bool = False
     result: Any = None
 
 

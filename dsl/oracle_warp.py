@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from dsl.lane_ops import DTYPES
-from dsl.messages import LANES, Dim3, check_shuffle_sources, check_warp_masks
+from dsl.messages import LANES, Dim3, check_shuffle_sources, check_warp_masks, lanes_missing
 from dsl.oracle_arrays import Recorder
 from dsl.oracle_numbers import sized
 from dsl.oracle_threads import Meeting, Strand, bypassed, line_of
@@ -50,6 +50,8 @@ def _live(warp: list[Strand], group: list[Strand]) -> int:
 
 def _complete(warp: list[Strand], group: list[Strand]) -> bool:
     """Say whether the threads at one place are the live lanes that the mask of each names."""
+    if _meeting(group[0]).whole:
+        return len(group) == LANES
     here, live = sum(1 << _lane(s) for s in group), _live(warp, group)
     return all((mask := _meeting(s).mask) is not None and mask & live == here for s in group)
 
@@ -95,6 +97,8 @@ def _refuse(kernel: str, block_size: Dim3, warp: list[Strand], group: list[Stran
     first, thread = _meeting(group[0]), group[0].thread
     masks = {_lane(s): m for s in group if (m := _meeting(s).mask) is not None}
     place = (kernel, first.operation, thread.ctaid, block_size, thread.warp)
+    if first.whole:
+        raise lanes_missing(*place, sum(1 << lane for lane in masks), *first.site[1:])
     check_warp_masks(*place, masks, _live(warp, group), *first.site[1:])
 
 
@@ -142,6 +146,7 @@ class WarpOperations:
         finish: Callable[[Lanes], Lanes],
         value: Any = None,
         source: int | None = None,
+        whole: bool = False,
     ) -> Any:
         """Wait for the lanes of a mask; return this thread's part of what `finish` makes of their values."""
         thread = self.recorder.thread
@@ -151,9 +156,15 @@ class WarpOperations:
         path = (site.number, thread.region, *thread.loops)
         order = (*thread.order(), *self.recorder.lines(frame))
         named = None if mask is None else int(mask) & FULL_MASK
-        meeting = thread.meeting = Meeting(name, site, path, order, named, finish, value, source)
+        meeting = thread.meeting = Meeting(name, site, path, order, named, finish, value, source, whole)
         self.recorder.strand.pause()
         return meeting.result
+
+    def meet_all(
+        self, name: str, frame: FrameType, finish: Callable[[Lanes], Lanes], value: Any = None
+    ) -> Any:
+        """Wait for all 32 lanes of the warp; return this thread's part of what `finish` makes."""
+        return self._meet(name, frame, FULL_MASK, finish, value, whole=True)
 
     def _shuffle(self, name: str, frame: FrameType, mask: Any, value: Any, source: int) -> Any:
         own = self.recorder.thread.linear % LANES

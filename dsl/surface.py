@@ -3,8 +3,8 @@
 What it models: numba.cuda's thread indices (threadIdx and its like int32, grid and gridsize int64), shared
 and local arrays; fences and nanosleep, which are no instruction here, as threads of a warp and memory are in
 order and no time passes. The rest of the table is in dsl/warp_calls.py, dsl/memory_calls.py,
-dsl/number_calls.py and dsl/vector_calls.py. What it leaves out is refused by name (LATER). Which ncu metric
-checks it: none.
+dsl/number_calls.py and dsl/vector_calls.py; the module ptx is in dsl/ptx_calls.py. What it leaves out is
+refused by name (LATER). Which ncu metric checks it: none.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from enum import EnumMeta
 from types import ModuleType
 from typing import Any
 
-from dsl import lowering, memory_calls, number_calls, vector_calls, views, warp_calls
+from dsl import lowering, memory_calls, number_calls, ptx_calls, vector_calls, views, warp_calls
 from dsl.cuda import DeviceName
 from dsl.device_args import Emitter, Keywords, integer, matched, takes
 from dsl.elements import VECTORS, Element, alignment_of
@@ -22,7 +22,7 @@ from dsl.frame import DYNAMIC_ALIGNMENT_BYTES, Frame
 from dsl.ir import Imm
 from dsl.lowering import convert
 from dsl.types import NUMPY_NAMES, element_type
-from dsl.values import Device, Method, Static, Tup, Val, Value, describe
+from dsl.values import Device, Method, Static, Tup, Val, Value, describe, spelled
 
 AXES = "xyz"
 REGISTERS = {"threadIdx": "tid", "blockIdx": "ctaid", "blockDim": "ntid", "gridDim": "nctaid"}
@@ -37,6 +37,20 @@ LATER = {
     "random": "make the numbers on the host and pass them as an array",
 }
 """Names of numba.cuda that are not in the language yet, and what to write instead."""
+
+
+def member(frame: Frame, module: Any, name: str) -> Value | None:
+    """Return what a member of the modules cuda and ptx is worth, None for other objects.
+
+    Raises UnsupportedFeature for a name that the language does not have.
+    """
+    if isinstance(module, ModuleType) and module.__name__ == "dsl.ptx":
+        return attribute(frame, f"ptx.{name}")
+    if not is_cuda_module(module):
+        return None
+    if name == "ptx":
+        raise frame.builder.mistake("cuda.ptx is a module of its own", "write `from dsl import ptx`")
+    return attribute(frame, name)
 
 
 def is_cuda_module(obj: Any) -> bool:
@@ -81,6 +95,8 @@ def attribute(frame: Frame, path: str) -> Value:
         return Val(Imm(WARP_SIZE), "s32")
     if path in CALLS or any(name.startswith(f"{path}.") for name in CALLS):
         return Device(path)
+    if head == "ptx":  # nobody else has these names
+        raise frame.builder.mistake(*_unknown(path, head))
     raise frame.builder.refuse(*_unknown(path, head))
 
 
@@ -88,9 +104,10 @@ def _unknown(path: str, head: str) -> tuple[str, str]:
     """Say that a name is not in the language, and what to write or which names of its kind there are."""
     if head in LATER:
         return f"cuda.{path} is not in the kernel language yet", LATER[head]
-    names = (*REGISTERS, "laneid", "warpsize", *(n for n in CALLS if n not in VECTORS))
-    alike = [n for n in names if "." in path and n.startswith(f"{head}.")] or names
-    return f"cuda.{path} is not in the kernel language", f"it has {', '.join(sorted(alike))}" + (
+    hidden = (*VECTORS, *ptx_calls.CALLS)
+    names = (*REGISTERS, "laneid", "warpsize", *(n for n in CALLS if n not in hidden))
+    alike = [n for n in CALLS if "." in path and n.startswith(f"{head}.")] or names
+    return f"{spelled(path)} is not in the kernel language", f"it has {', '.join(sorted(alike))}" + (
         " and the vector types int8x1 to float64x4" if alike is names else ""
     )
 
@@ -101,7 +118,7 @@ def call(
     """Emit a call of `cuda.<path>`; `used` says whether the result is read."""
     if path not in CALLS:
         raise frame.builder.mistake(
-            f"cuda.{path} is not a function", "read its members, e.g. cuda.threadIdx.x"
+            f"{spelled(path)} is not a function", "read its members, e.g. cuda.threadIdx.x"
         )
     return CALLS[path](frame, node, args, keywords, used)
 
@@ -230,5 +247,6 @@ CALLS: dict[str, Emitter] = {
     **memory_calls.CALLS,
     **number_calls.CALLS,
     **vector_calls.CALLS,
+    **ptx_calls.CALLS,
 }
-"""What a kernel may call, by the name under `cuda`."""
+"""What a kernel may call, by the name under `cuda`, or ptx.<name>."""

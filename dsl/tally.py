@@ -18,6 +18,7 @@ import numpy as np
 from dsl import ir
 from dsl.as_compiled import IssueCount
 from dsl.layout import LANES_ALL
+from dsl.machine import count_mma
 from dsl.shapes import LANES
 from gpusim.counters import Arithmetic, AsCompiled, Counters, SharedCounts, SpaceCounts
 from gpusim.shared import atomic_wavefronts, ideal_wavefronts, wavefronts
@@ -76,14 +77,13 @@ class Tally:
         execs = self.block_execs
         for b, loc, name, n in self.compiled.arithmetic:
             _add_arithmetic(at(loc).arithmetic, name, n, *execs[b].tolist())
-        for number, (b, instr) in enumerate(self.compiled.sites):
-            if instr.space != "local" or instr.array not in self.compiled.register_arrays:
-                self._add_access(at(instr.loc), number, instr, b)
+        for number, (b, access) in enumerate(self.compiled.sites):
+            if access.space != "local" or access.array not in self.compiled.register_arrays:
+                self._add_access(at(access.loc), number, access, b)
         for b, block in enumerate(self.compiled.fn.blocks):
             warps = int(execs[b, 0])
-            for exchange in block.instrs:
-                if isinstance(exchange, EXCHANGES):
-                    at(exchange.loc).warp_operations += warps
+            for instr in block.instrs:
+                _count_instruction(at, instr, warps)
             if isinstance(block.terminator, ir.Bar):
                 at(block.terminator.loc).barriers += warps
         for n, chk in zip(self.wraps.tolist(), self.compiled.code.checks, strict=False):
@@ -147,6 +147,14 @@ class Tally:
             for n, c in zip(self.wraps.tolist(), self.compiled.code.checks, strict=False)
             if n
         )
+
+
+def _count_instruction(at: Callable[[ir.Loc], Counters], instr: ir.Instr, warps: int) -> None:
+    """Count what an instruction between lanes adds for each warp that ran it."""
+    if isinstance(instr, EXCHANGES):
+        at(instr.loc).warp_operations += warps
+    elif isinstance(instr, ir.Mma):
+        count_mma(at(instr.loc).tensor, instr.a_type, warps)
 
 
 def _counted_in(instr: ir.Access) -> str:

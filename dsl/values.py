@@ -129,12 +129,19 @@ class Method:
 
 @dataclass(frozen=True)
 class Device:
-    """Name a thing of the device surface by its path under `cuda`: "threadIdx", "shared.array"."""
+    """Name a thing of the device surface by its path under `cuda`, "threadIdx" or "shared.array", or under
+    the module `ptx`: "ptx.ldmatrix_x4".
+    """
 
     path: str
 
 
 Value = Val | Group | Arr | Static | Device | Method
+
+
+def spelled(path: str) -> str:
+    """Return how a kernel writes a name of the device surface: cuda.threadIdx, ptx.ldmatrix_x4."""
+    return path if path.startswith("ptx.") else f"cuda.{path}"
 
 
 def describe(value: Value) -> str:
@@ -151,7 +158,7 @@ def describe(value: Value) -> str:
         case Method(array=array, name=name):
             return f"the method {name} of the array {array.name!r}"
         case Device(path=path):
-            return f"cuda.{path}"
+            return spelled(path)
         case Static(obj=obj):
             return str(getattr(obj, "__name__", f"a {type(obj).__name__}"))
     assert isinstance(value, Val)

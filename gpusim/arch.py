@@ -78,6 +78,7 @@ class Arch:
     fp32_lanes: int
     fp64_lanes: int
     int32_lanes: int = 64
+    tensor_f16_flops_per_cycle: int
     xu_lanes: int = 16
     lsu_lanes: int = 32
     sources: Mapping[str, str] = field(compare=False, repr=False, default_factory=dict)
@@ -91,6 +92,11 @@ class Arch:
     def fp64_flops_per_second(self) -> int:
         """Return the peak of 64-bit FLOPs a second outside the tensor cores (a DFMA is two)."""
         return 2 * self.sm_count * self.fp64_lanes * self.sm_clock_hz
+
+    @property
+    def tensor_flops_per_second(self) -> int:
+        """Return the peak of 16-bit FLOPs a second of the tensor cores, dense; tf32 has half of it."""
+        return self.sm_count * self.tensor_f16_flops_per_cycle * self.sm_clock_hz
 
     def values(self) -> dict[str, object]:
         """Return every number and name (not the sources) by field name, tuples as lists: what JSON can
@@ -138,6 +144,8 @@ _COMMON_SOURCES = {
     "lsu_lanes": "white papers: 32 load/store units an SM",
     "fp32_lanes": THROUGHPUT,
     "fp64_lanes": THROUGHPUT,
+    "tensor_f16_flops_per_cycle": "data sheets, dense: 989.4 TFLOP/s of 132 SMs at 1.83 GHz, 312 of 108 at "
+    "1.41 GHz",
     "memory_bus_bits": "data sheet",
     "memory_clock_hz": "data sheet: bandwidth / (2 transfers x bus width)",
 }
@@ -180,21 +188,23 @@ H200 = Arch(
     shared_bytes_per_sm=228 * KB, shared_bytes_per_block_optin=227 * KB, carveouts_bytes=_HOPPER_CARVEOUTS,
     l1_total_bytes=256 * KB, l2_bytes=60 * KB * KB, sm_clock_hz=1_980_000_000, memory_clock_hz=3_201_000_000,
     memory_bus_bits=6016, dram_bytes_per_second=4_800_000_000_000, fp32_lanes=128, fp64_lanes=64,
-    sources=_H200_SOURCES)
+    tensor_f16_flops_per_cycle=4096, sources=_H200_SOURCES)
 
 H100 = Arch(
     name="h100", title="NVIDIA H100 SXM 80GB", compute_capability="9.0", validated=False, sm_count=132,
     tpc_count=66, shared_bytes_per_sm=228 * KB, shared_bytes_per_block_optin=227 * KB,
     carveouts_bytes=_HOPPER_CARVEOUTS, l1_total_bytes=256 * KB, l2_bytes=50 * KB * KB,
     sm_clock_hz=1_980_000_000, memory_clock_hz=2_619_000_000, memory_bus_bits=5120,
-    dram_bytes_per_second=3_350_000_000_000, fp32_lanes=128, fp64_lanes=64, sources=_H100_SOURCES)
+    dram_bytes_per_second=3_350_000_000_000, fp32_lanes=128, fp64_lanes=64,
+    tensor_f16_flops_per_cycle=4096, sources=_H100_SOURCES)
 
 A100 = Arch(
     name="a100", title="NVIDIA A100 SXM 80GB", compute_capability="8.0", validated=False, sm_count=108,
     tpc_count=54, shared_bytes_per_sm=164 * KB, shared_bytes_per_block_optin=163 * KB,
     carveouts_bytes=_AMPERE_CARVEOUTS, l1_total_bytes=192 * KB, l2_bytes=40 * KB * KB,
     sm_clock_hz=1_410_000_000, memory_clock_hz=1_593_000_000, memory_bus_bits=5120,
-    dram_bytes_per_second=2_039_000_000_000, fp32_lanes=64, fp64_lanes=32, sources=_A100_SOURCES)
+    dram_bytes_per_second=2_039_000_000_000, fp32_lanes=64, fp64_lanes=32,
+    tensor_f16_flops_per_cycle=2048, sources=_A100_SOURCES)
 
 ARCHES: dict[str, Arch] = {arch.name: arch for arch in (H200, H100, A100)}
 

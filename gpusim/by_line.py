@@ -14,6 +14,7 @@ from gpusim.counters import Counters, SharedCounts, SpaceCounts
 from gpusim.launch import Launch, counted_paths
 from gpusim.metric import bank_conflicts, ratio
 from gpusim.table import Cell, Table, counted, number
+from gpusim.tensor_metrics import tensor_flops
 
 WIDTH = 110
 LEAST_SOURCE = 16
@@ -66,7 +67,8 @@ def _lanes_each(c: Counters) -> Cell:
 
 def _flops(c: Counters) -> Cell:
     a = c.arithmetic
-    return 2 * (a.ffma + a.dfma) + a.fadd + a.fmul + a.dadd + a.dmul or None
+    scalar = 2 * (a.ffma + a.dfma) + a.fadd + a.fmul + a.dadd + a.dmul
+    return scalar + tensor_flops(c.tensor) or None
 
 
 COLUMNS: tuple[tuple[str, Callable[[Counters], Cell]], ...] = (

@@ -1,8 +1,8 @@
 """The metrics of arithmetic and of the roofline; and those of time, which are n/a.
 
 FLOPs follow from the thread instructions of each class. The roofline is the data sheet's peak over the
-modelled DRAM bytes: a bound, not a prediction. What it leaves out: issue slots, stalls, tensor cores (the
-kernel language has no tensor or 16-bit instruction).
+modelled DRAM bytes: a bound, not a prediction. What it leaves out: issue slots, stalls, tensor cores
+(gpusim/tensor_metrics.py).
 """
 
 from __future__ import annotations
@@ -153,22 +153,12 @@ def _not_in_the_language() -> list[Metric]:
             f"{op.upper()} Thread Instructions")
         for op in ("hadd", "hmul", "hfma")
     ]
-    pairs = [
-        ("fp16", "fp32"),
-        ("fp16", "fp16"),
-        ("bf16", "fp32"),
-        ("tf32", "fp32"),
-        ("fp8", "fp32"),
-        ("fp8", "fp16"),
-        ("int8", "int32"),
-    ]
+    pairs = [("fp16", "fp16"), ("fp8", "fp32"), ("fp8", "fp16"), ("int8", "int32")]
     tensor = [
         (f"sm__ops_path_tensor_src_{a}_dst_{b}.sum", "", COMPUTE, f"Tensor Operations, {a} to {b}")
         for a, b in pairs
     ]
     pipe = [
-        ("sm__inst_executed_pipe_tensor.sum", "inst", COMPUTE, "Tensor Pipe Instructions"),
-        ("sm__inst_executed_pipe_tensor_op_hmma.sum", "inst", COMPUTE, "Tensor Pipe HMMA Instructions"),
         ("smsp__inst_executed_op_ldgsts.sum", "inst", INSTRUCTIONS, "Asynchronous Copy Instructions"),
     ]
     return _unavailable([*half, *tensor, *pipe], NO_SUCH_INSTRUCTION)

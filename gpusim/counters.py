@@ -64,6 +64,20 @@ class Arithmetic:
 
 
 @dataclass
+class Tensor:
+    """Count warp instructions of the tensor cores (mma.sync) by the type of their narrow operands.
+
+    f16, bf16: m16n8k16. tf32: m16n8k8. fp8: m16n8k32 of e4m3 and e5m2. Does not count what machine code
+    makes of them (an fp8 mma is several instructions on cards without one of their own).
+    """
+
+    f16: int = 0
+    bf16: int = 0
+    tf32: int = 0
+    fp8: int = 0
+
+
+@dataclass
 class Hierarchy:
     """Count what the replay through L1, L2 and DRAM saw, in sectors of 32 bytes unless the name says bytes.
 
@@ -135,6 +149,7 @@ class Counters:
     shared_store: SharedCounts
     shared_atom: SharedCounts
     arithmetic: Arithmetic
+    tensor: Tensor
     hierarchy: Hierarchy
     warp_operations: int = 0
     """Warp instructions that exchange between lanes: shuffles, votes and matches; not syncwarp."""
@@ -147,7 +162,7 @@ class Counters:
     def zero(cls) -> Counters:
         """Return counters that are all 0."""
         s, h = SpaceCounts, SharedCounts
-        return cls(s(), s(), s(), s(), s(), s(), h(), h(), h(), Arithmetic(), Hierarchy())
+        return cls(s(), s(), s(), s(), s(), s(), h(), h(), h(), Arithmetic(), Tensor(), Hierarchy())
 
     def __add__(self, other: Counters) -> Counters:
         """Add field by field, dirty_bytes too, though it is a state (see Hierarchy)."""

@@ -1,8 +1,8 @@
 """The table of all metrics, and how to look one up: by ncu's name, by an alias, or without the rollup where
 that is unambiguous.
 
-What it leaves out: the definitions (launch_metrics.py, memory_metrics.py, l2_metrics.py, compute_metrics.py)
-and text for people (explain.py).
+What it leaves out: the definitions (launch_metrics.py, memory_metrics.py, l2_metrics.py, compute_metrics.py,
+tensor_metrics.py) and text for people (explain.py).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from gpusim import compute_metrics, l2_metrics, launch_metrics, memory_metrics
+from gpusim import compute_metrics, l2_metrics, launch_metrics, memory_metrics, tensor_metrics
 from gpusim.errors import UnknownName
 from gpusim.launch import Launch
 from gpusim.metric import EXACT, MODELLED, SECTIONS, UNAVAILABLE, Metric, Value, answers, evaluate
@@ -34,7 +34,8 @@ __all__ = [
 
 
 def _in_section_order() -> tuple[Metric, ...]:
-    made = (*launch_metrics.METRICS, *memory_metrics.METRICS, *l2_metrics.METRICS, *compute_metrics.METRICS)
+    made = (*launch_metrics.METRICS, *memory_metrics.METRICS, *l2_metrics.METRICS, *compute_metrics.METRICS,
+            *tensor_metrics.METRICS)
     order = list(SECTIONS)
     return tuple(sorted(made, key=lambda m: order.index(m.section)))
 

@@ -12,15 +12,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from gpusim import facts, metrics, shared_tables
+from gpusim import facts, metrics, shared_tables, tensor_metrics
 from gpusim.advice import LIMITER_WORDS, Advice, advise
-from gpusim.counters import Arithmetic, Counters, Hierarchy, SpaceCounts
+from gpusim.counters import Arithmetic, Counters, Hierarchy, SpaceCounts, Tensor
 from gpusim.errors import UnknownName
 from gpusim.launch import UNKNOWN, Launch, counter, is_counted
 from gpusim.metric import ratio
 from gpusim.occupancy import Occupancy
 from gpusim.scheduler import wave_statistics
 from gpusim.table import Cell, Table
+from gpusim.tensor_metrics import tensor_flops
 from gpusim.trace import SECTOR_BYTES
 
 L1_HIT_RATE = "l1tex__t_sector_hit_rate.pct"
@@ -269,9 +270,9 @@ def compute(launch: Launch) -> Section | None:
         for field, name, pipe, each in FLOP_CLASSES if pipe == "fma" or getattr(a, field)]
     rows += [("MUFU", "xu", a.mufu, "", EXACT), ("integer, compare, convert", "alu", a.integer, "", MODELLED),
              ("Total", "", "", single + double, EXACT)]
-    table = Table(
+    tables = (Table(
         ("Class", "Pipe", "Thread Instructions", "FLOPs", "Source"), tuple(rows), "llrrl", ruled_rows=1
-    )
+    ), *tensor_table(launch.counters.tensor))
     summary: list[Row] = [
         ("FLOPs, 32 bit", "flop", single, EXACT),
         ("FLOPs, 64 bit", "flop", double, EXACT),
@@ -279,7 +280,20 @@ def compute(launch: Launch) -> Section | None:
         ("Barriers Passed By Warps", "warp", launch.counters.barriers, EXACT),
         ("SM Busy", "%", None, NO_TIME),
     ]
-    return Section("ComputeWorkloadAnalysis", "Compute Workload Analysis", (metrics_table(summary), table))
+    return Section("ComputeWorkloadAnalysis", "Compute Workload Analysis", (metrics_table(summary), *tables))
+
+
+def tensor_table(counts: Tensor) -> tuple[Table, ...]:
+    """Return the table of the tensor cores' instructions by type; none where there are none."""
+    rows: list[tuple[Cell, ...]] = [
+        (f"mma.sync {tensor_metrics.SHAPES[name]} {name}", getattr(counts, name),
+         each * getattr(counts, name), EXACT)
+        for name, each in tensor_metrics.FLOPS.items() if getattr(counts, name)]
+    if not rows:
+        return ()
+    rows.append(("Total", sum(int(row[1] or 0) for row in rows), tensor_flops(counts), EXACT))
+    headers = ("Tensor Cores", "Warp Instructions", "FLOPs", "Source")
+    return (Table(headers, tuple(rows), "lrrl", ruled_rows=1),)
 
 
 def roofline(launch: Launch) -> Section | None:
@@ -291,8 +305,14 @@ def roofline(launch: Launch) -> Section | None:
     if not replayed(launch):
         return None
     single, double = flops(launch.counters.arithmetic)
-    arch, total = launch.arch, single + double
-    peak = arch.fp64_flops_per_second if double > single else arch.fp32_flops_per_second
+    of_tensor = tensor_flops(launch.counters.tensor)
+    arch, total = launch.arch, single + double + of_tensor
+    precision, peak = max(
+        (single, "32-bit", arch.fp32_flops_per_second),
+        (double, "64-bit", arch.fp64_flops_per_second),
+        (of_tensor, "16-bit tensor", arch.tensor_flops_per_second),
+        key=lambda kind: kind[0],
+    )[1:]
     bandwidth = {
         "L1": arch.sm_count * arch.lsu_lanes * 4 * arch.sm_clock_hz,
         "DRAM": arch.dram_bytes_per_second,
@@ -303,7 +323,6 @@ def roofline(launch: Launch) -> Section | None:
         intensity, ridge = ratio(total, nbytes), ratio(peak, bandwidth.get(level, 0))
         rows.append((level, total, nbytes, intensity, ridge, _side(intensity, ridge), _level_kind(level)))
     headers = ("Level", "FLOPs", "Bytes", "FLOP/Byte", "Ridge", "Below The Roof Of", "Source")
-    precision = "64-bit" if double > single else "32-bit"
     prose = (f"{_roof(moved, bandwidth, total, peak)} Ridge: {precision} peak of the {arch.title} / "
              "bandwidth of the level; "
              "L2 has no published bandwidth. No time is claimed.",)

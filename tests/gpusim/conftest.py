@@ -39,6 +39,7 @@ ARITHMETIC = {
     "integer": 23,
     "xu_warps": 29,
 }
+TENSOR = {"f16": 3, "bf16": 5, "tf32": 6, "fp8": 2}
 HIERARCHY = {
     "l1_load_hits": 100,
     "l1_load_misses": 300,
@@ -67,7 +68,11 @@ def sample_counters() -> Counters:
             part = getattr(made, name)
             for f, number in zip(fields(part), numbers, strict=True):
                 setattr(part, f.name, number)
-    for part, table in ((made.arithmetic, ARITHMETIC), (made.hierarchy, HIERARCHY)):
+    for part, table in (
+        (made.arithmetic, ARITHMETIC),
+        (made.tensor, TENSOR),
+        (made.hierarchy, HIERARCHY),
+    ):
         for name, number in table.items():
             setattr(part, name, number)
     made.barriers, made.wrapped_indices = 37, 41

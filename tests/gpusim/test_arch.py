@@ -35,6 +35,9 @@ def test_the_peaks_are_those_of_the_data_sheets() -> None:
     assert get_arch("h200").fp32_flops_per_second == 66_908_160_000_000
     assert get_arch("h200").fp64_flops_per_second == 33_454_080_000_000
     assert get_arch("a100").fp32_flops_per_second == 19_491_840_000_000
+    # 132 SMs x 4,096 x 1.98 GHz (989.4 at the 1.83 GHz of the data sheet) and 108 x 2,048 x 1.41 GHz.
+    assert get_arch("h200").tensor_flops_per_second == 1_070_530_560_000_000
+    assert get_arch("a100").tensor_flops_per_second == 311_869_440_000_000
 
 
 @pytest.mark.parametrize("arch", ARCHES.values(), ids=ARCHES)

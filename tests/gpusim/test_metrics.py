@@ -112,6 +112,12 @@ EXPECTED = {
     "gpusim__fp32_flops.sum": 2018, "gpusim__fp64_flops.sum": 4030, "smsp__inst_executed_pipe_xu.sum": 29,
     "gpusim__mufu_lanes.sum": 19, "gpusim__integer_lanes.sum": 23, "gpusim__barrier_warps.sum": 37,
     "gpusim__wrapped_indices.sum": 41,
+    # Tensor cores: 2 x 16 x 8 x k, k = 16, 16, 8, 32; fp8 is two HMMA of f16.
+    "gpusim__mma_f16.sum": 3, "gpusim__mma_bf16.sum": 5, "gpusim__mma_tf32.sum": 6, "gpusim__mma_fp8.sum": 2,
+    "gpusim__tensor_flops.sum": 3 * 4096 + 5 * 4096 + 6 * 2048 + 2 * 8192,
+    "sm__inst_executed_pipe_tensor.sum": 18, "sm__inst_executed_pipe_tensor_op_hmma.sum": 18,
+    "sm__ops_path_tensor_src_fp16_dst_fp32.sum": 3 * 4096 + 2 * 8192,
+    "sm__ops_path_tensor_src_bf16_dst_fp32.sum": 20_480, "sm__ops_path_tensor_src_tf32_dst_fp32.sum": 12_288,
     # Roofline: 66.90816 and 33.45408 TFLOP/s over 4.8 TB/s.
     "gpusim__arithmetic_intensity_dram_fp32.ratio": 2018 / 9344, "gpusim__roofline_ridge_fp32.ratio": 13.9392,
     "gpusim__roofline_attainable_fp32.pct": 100 * 2018 / 9344 / 13.9392,
@@ -144,7 +150,7 @@ def test_local_loads_are_counted_and_make_the_hits_of_global_loads_unknown(sampl
 
 @pytest.mark.parametrize("name", [
     "sm__warps_active.avg.pct_of_peak_sustained_active", "gpu__time_duration.sum", "sm__cycles_elapsed.max",
-    "smsp__inst_executed.sum", "sm__ops_path_tensor_src_bf16_dst_fp32.sum",
+    "smsp__inst_executed.sum", "sm__ops_path_tensor_src_fp8_dst_fp32.sum",
     "lrc__average_xbar2gpc_sectors_op_read.ratio", "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"])
 def test_what_the_simulator_cannot_answer_is_none_and_says_why(sample, name: str) -> None:
     assert value(sample, name) is None

@@ -1,0 +1,70 @@
+"""What a call of each name of `ptx` emits: tensor cores.
+
+What it models: the operands of the PTX instructions, packed registers as PTX packs them: an integer of any
+width may be a register of packed values, and its low 32 bits count. What it leaves out: wgmma, TMA, mbarrier,
+integer and sparse mma. Which ncu metric checks it: `sm__inst_executed_pipe_tensor_op_hmma`.
+"""
+
+from __future__ import annotations
+
+from dsl.device_args import Body, Emitter, integer, kind, takes
+from dsl.frame import Frame
+from dsl.ir import Mma, Operand
+from dsl.lowering import convert
+from dsl.values import Tup, Val, Value, describe
+
+MMA_TYPES = {
+    "m16n8k16_f32_f16": ("f16", "f16"),
+    "m16n8k16_f32_bf16": ("bf16", "bf16"),
+    "m16n8k8_f32_tf32": ("tf32", "tf32"),
+    "m16n8k32_f32_e4m3": ("e4m3", "e4m3"),
+    "m16n8k32_f32_e5m2": ("e5m2", "e5m2"),
+    "m16n8k32_f32_e4m3_e5m2": ("e4m3", "e5m2"),
+    "m16n8k32_f32_e5m2_e4m3": ("e5m2", "e4m3"),
+}
+"""Shape and types of an mma as its name says them -> types of A and B."""
+
+
+def _items(frame: Frame, path: str, name: str, value: Value, count: int, of: str) -> tuple[Value, ...]:
+    """Return the registers of a fragment; raises KernelMistake for anything but a tuple of `count`."""
+    if not isinstance(value, Tup) or len(value.items) != count:
+        what = f"the {name} of {path} is {describe(value)}"
+        raise frame.builder.mistake(what, f"give a tuple of {count} {of}")
+    return value.items
+
+
+def _packed(frame: Frame, path: str, name: str, value: Value, count: int) -> tuple[Operand, ...]:
+    """Return the registers of packed values (u32)."""
+    items = _items(frame, path, name, value, count, "integers of packed values (uint32)")
+    return tuple(convert(frame.builder, integer(frame, path, name, v), "u32").operand for v in items)
+
+
+def _accumulators(frame: Frame, path: str, name: str, value: Value) -> tuple[Operand, ...]:
+    """Return the four accumulators (f32)."""
+    items = _items(frame, path, name, value, 4, "float32")
+    for v in items:
+        if not isinstance(v, Val) or v.type != "f32":
+            raise frame.builder.mistake(
+                f"the {name} of {path} holds {kind(v)}", "give four float32, e.g. float32(0)"
+            )
+    return tuple(v.operand for v in items if isinstance(v, Val))
+
+
+def _mma(path: str, a_type: str, b_type: str) -> Body:
+    def body(frame: Frame, given: dict[str, Value], used: bool) -> Value:
+        b = frame.builder
+        left, right = _packed(frame, path, "a", given["a"], 4), _packed(frame, path, "b", given["b"], 2)
+        dsts = tuple(b.reg("f32") for _ in range(4))
+        b.emit(Mma(a_type, b_type, dsts, left, right, _accumulators(frame, path, "c", given["c"]), b.loc))
+        return Tup(tuple(Val(dst, "f32") for dst in dsts))
+
+    return body
+
+
+def _plain(name: str, names: tuple[str, ...], body: Body, required: int | None = None) -> dict[str, Emitter]:
+    return {f"ptx.{name}": takes(f"ptx.{name}", names, body, required)}
+
+
+CALLS: dict[str, Emitter] = {}
+for _name, _types in MMA_TYPES.items():
+    CALLS |= _plain(f"mma_sync_{_name}", ("a", "b", "c"), _mma(f"ptx.mma_sync_{_name}", *_types))

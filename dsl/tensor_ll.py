@@ -1,0 +1,194 @@
+"""The LLVM functions behind mma: fragments in memory, widened, turned, added up, and turned back.
+
+What it models: dsl/matrix_ops.py, bit by bit, for the fragments of a warp: registers of 32 lanes one after
+the other. Fragments with an infinity or a NaN go through functions of their own. What it leaves out: nothing
+of the values. Checked by dsl/interpreter.py.
+"""
+
+from __future__ import annotations
+
+from dsl.ir_tensor import COLUMNS, PARTS, ROWS
+from dsl.llvm import LANES
+from dsl.matrix_ops import LEAST_EXPONENT
+from dsl.tensor_sum_ll import BLOCK, Numbers, numbers_of, tensor_sum
+from dsl.tensor_widen_ll import Lines, Widener, has_special, vector
+
+REGISTER_BYTES = 4 * LANES
+A_BYTES, B_BYTES, C_BYTES, D_BYTES = 0, 4 * REGISTER_BYTES, 6 * REGISTER_BYTES, 10 * REGISTER_BYTES
+"""Where the fragments begin in the memory that an mma function works on: registers of 32 lanes in order."""
+FRAGMENT_BYTES = 14 * REGISTER_BYTES
+MATRIX_BYTES = 4 * ROWS * COLUMNS
+
+
+TURNED = ", ".join(f"i32 {4 * row + k if row < 8 else LANES + 4 * (row - 8) + k}"
+                   for k in range(4) for row in range(ROWS))  # fmt: skip
+"""From the lanes of two registers, rows 0-7 and rows 8-15, to the 16 rows of one column after the other."""
+
+
+def _pair(t: Lines, base: str, offset: int, distance: int) -> str:
+    """Return two registers as 4 columns of 16 rows (<64 x i32>)."""
+    kind = vector(LANES, "i32")
+    low, high = (
+        t.do(f"load {kind}, ptr {t.at(base, offset + k * distance)}, align 64") for k in range(2)
+    )
+    return t.do(f"shufflevector {kind} {low}, {kind} {high}, <{2 * LANES} x i32> <{TURNED}>")
+
+
+def _store_wide(w: Widener, bits: str, of: Numbers, block: int, names: tuple[str, str]) -> None:
+    """Store float32 bits, and their exponents (float) or powers of two (double), for the sum."""
+    ints, count = vector(w.count, "i32"), w.count
+    if of.exact_in_float:
+        floats = w.t.do(f"bitcast {ints} {bits} to {vector(count, 'float')}")
+        place = w.t.at(names[0], 4 * block * count)
+        w.t.put(f"store {vector(count, 'float')} {floats}, ptr {place}, align 64")
+        _store_exponents(w, w.exponent(bits, LEAST_EXPONENT[w.type_]), w.t.at(names[1], block * count))
+        return
+    for name, value in zip(names, (bits, w.power(bits, LEAST_EXPONENT[w.type_])), strict=True):
+        floats = w.t.do(f"bitcast {ints} {value} to {vector(count, 'float')}")
+        floats = w.t.do(f"fpext {vector(count, 'float')} {floats} to {vector(count, 'double')}")
+        place = w.t.at(name, block * count * of.bytes)
+        w.t.put(f"store {vector(count, of.scalar)} {floats}, ptr {place}, align 64")
+
+
+def _store_exponents(w: Widener, bytes_: str, place: str) -> None:
+    """Store a block of exponents: those of B with the columns of a value of k side by side."""
+    kind = vector(w.count, "i8")
+    if w.count == LANES:
+        order = [4 * (2 * (i & 3) + (i >> 2)) + k for k in range(BLOCK) for i in range(COLUMNS)]
+        lanes = ", ".join(f"i32 {lane}" for lane in order)
+        bytes_ = w.t.do(f"shufflevector {kind} {bytes_}, {kind} poison, <{LANES} x i32> <{lanes}>")
+    w.t.put(f"store {kind} {bytes_}, ptr {place}, align 32")
+
+
+def _widen(type_: str, of_a: bool, special: bool) -> tuple[str, str]:
+    """Return the function that widens a pair of registers of A, or one of B: void (registers, %v, %p)."""
+    name = f"widen_{type_}_{'a' if of_a else 'b'}{'_special' if special else ''}"
+    t = Lines(f"define internal void @{name}(ptr noalias %r, ptr noalias %v, ptr noalias %p) noinline")
+    kind = vector(LANES, "i32")
+    packed = _pair(t, "%r", 0, REGISTER_BYTES) if of_a else t.do(f"load {kind}, ptr %r, align 64")
+    w = Widener(t, type_, 2 * LANES if of_a else LANES, special)
+    for part in range(PARTS[type_]):
+        _store_wide(w, w.part(packed, part), numbers_of(type_), part // 2 * 4 + part % 2, ("%v", "%p"))
+    t.put("ret void")
+    return name, t.text()
+
+
+def _widen_all(t: Lines, a_type: str, b_type: str, special: bool) -> dict[str, str]:
+    """Call the functions that write A and B as the sums want them; return them."""
+    of, functions = numbers_of(a_type), {}
+    for type_, of_a, start in ((a_type, True, A_BYTES), (b_type, False, B_BYTES)):
+        name, functions[name] = _widen(type_, of_a, special)
+        values, powers = ("av", "ap") if of_a else ("bv", "bp")
+        for pair in range(2):
+            block = pair * min(2, PARTS[a_type])
+            places = [t.at("%f", start + pair * REGISTER_BYTES * (2 if of_a else 1))]
+            places += [t.at(f"%{m}", block * MATRICES[m] * _bytes(of, m)) for m in (values, powers)]
+            t.put(f"call void @{name}({', '.join(f'ptr {p}' for p in places)})")
+    return functions
+
+
+def _any_special(t: Lines, a_type: str, b_type: str) -> str:
+    """Return whether a fragment holds an infinity or a NaN (i1)."""
+    found = ""
+    for type_, start, registers in ((a_type, A_BYTES, 4), (b_type, B_BYTES, 2), ("f32", C_BYTES, 4)):
+        kind = vector(registers * LANES, "i32")
+        lanes = t.do(f"load {kind}, ptr {t.at('%f', start)}, align 64")
+        flag = has_special(t, lanes, type_, registers * LANES)
+        found = t.do(f"or i1 {found}, {flag}") if found else flag
+    return found
+
+
+def _turn_accumulators(t: Lines) -> None:
+    """Write C column by column."""
+    for parity in range(2):
+        columns = _pair(t, "%f", C_BYTES + parity * REGISTER_BYTES, 2 * REGISTER_BYTES)
+        t.put(f"store {vector(2 * LANES, 'i32')} {columns}, ptr {t.at('%c', parity * 256)}, align 64")
+
+
+def _store_fragments(t: Lines, matrix: str) -> None:
+    """Write a matrix of columns back as the four registers of the result."""
+    kind = vector(2 * LANES, "float")
+    for parity in range(2):
+        columns = t.do(f"load {kind}, ptr {t.at(matrix, parity * 256)}, align 64")
+        for half in range(2):
+            lanes = ", ".join(f"i32 {lane % 4 * ROWS + 8 * half + lane // 4}" for lane in range(LANES))
+            register = t.do(f"shufflevector {kind} {columns}, {kind} poison, <{LANES} x i32> <{lanes}>")
+            place = t.at("%f", D_BYTES + (2 * half + parity) * REGISTER_BYTES)
+            t.put(f"store {vector(LANES, 'float')} {register}, ptr {place}, align 64")
+
+
+def _add_matrices(t: Lines, into: str, other: str) -> None:
+    """Add the accumulators to the sum of an fp8 mma, rounding to nearest."""
+    kind = vector(ROWS * COLUMNS, "float")
+    a, b = (t.do(f"load {kind}, ptr {m}, align 64") for m in (into, other))
+    t.put(f"store {kind} {t.do(f'fadd {kind} {a}, {b}')}, ptr {into}, align 64")
+
+
+MATRICES = {"av": 2 * LANES, "ap": 2 * LANES, "bv": LANES, "bp": LANES}
+"""The widened matrices, values and powers of two of A and of B: numbers in a block."""
+
+
+def _bytes(of: Numbers, matrix: str) -> int:
+    """Return the bytes of a number of a matrix: exponents are bytes where values are float32."""
+    return 1 if of.exact_in_float and matrix[1] == "p" else of.bytes
+
+
+def _reserve(t: Lines, of: Numbers, blocks: int) -> None:
+    for matrix, count in MATRICES.items():
+        t.put(f"%{matrix} = alloca [{blocks * count * _bytes(of, matrix)} x i8], align 64")
+    for matrix in ("c", "d", "first"):
+        t.put(f"%{matrix} = alloca [{MATRIX_BYTES} x i8], align 64")
+
+
+def _add_up(t: Lines, name: str, of: Numbers, half: int, c: str, d: str) -> None:
+    """Call a sum over the first (0) or the second half of the blocks."""
+    matrices = [t.at(f"%{m}", half * 4 * count * _bytes(of, m)) for m, count in MATRICES.items()]
+    t.put(f"call void @{name}({', '.join(f'ptr {p}' for p in (*matrices, c, d))})")
+
+
+def _function(a_type: str, b_type: str, special: bool) -> tuple[str, dict[str, str]]:
+    """Return an mma's name and its functions; one without special numbers goes on to the other."""
+    of = numbers_of(a_type)
+    sum_name, sum_text = tensor_sum(of, 2 if a_type == "tf32" else 4, special)
+    name = f"mma_{a_type}_{b_type}{'_special' if special else ''}"
+    t = Lines(f"define internal void @{name}(ptr noalias %f) noinline")
+    _reserve(t, of, 2 * PARTS[a_type])
+    if not special:
+        t.put(f"br i1 {_any_special(t, a_type, b_type)}, label %rare, label %usual")
+        t.put("rare:")
+        t.put(f"call void @{name}_special(ptr %f)")
+        t.put("ret void")
+        t.put("usual:")
+    functions = _widen_all(t, a_type, b_type, special)
+    _turn_accumulators(t)
+    if PARTS[a_type] == 4:
+        t.put(f"store {vector(ROWS * COLUMNS, 'float')} zeroinitializer, ptr %d, align 64")
+        _add_up(t, sum_name, of, 0, "%d", "%first")
+        _add_up(t, sum_name, of, 1, "%first", "%d")
+        _add_matrices(t, "%d", "%c")
+    else:
+        _add_up(t, sum_name, of, 0, "%c", "%d")
+    _store_fragments(t, "%d")
+    t.put("ret void")
+    return name, {**functions, sum_name: sum_text, name: t.text()}
+
+
+def mma(a_type: str, b_type: str) -> tuple[str, dict[str, str]]:
+    """Return the name of the function void (ptr fragments), 64-byte aligned, and all functions by name."""
+    name, functions = _function(a_type, b_type, False)
+    return name, functions | _function(a_type, b_type, True)[1]
+
+
+DECLARED = {
+    f"llvm.umax.v{n}i32": f"declare {vector(n, 'i32')} @llvm.umax.v{n}i32"
+    f"({vector(n, 'i32')}, {vector(n, 'i32')})"
+    for n in (ROWS, LANES, 2 * LANES)
+} | {
+    f"llvm.{op}.v{ROWS}{suffix}": f"declare {vector(ROWS, scalar)} @llvm.{op}.v{ROWS}{suffix}"
+    f"({vector(ROWS, scalar)})"
+    for op, suffix, scalar in (
+        ("trunc", "f64", "double"), ("fabs", "f32", "float"), ("fabs", "f64", "double"),
+    )
+}
+"""LLVM's own functions that these call: name -> declaration."""
+DECLARED["llvm.smax.v64i8"] = "declare <64 x i8> @llvm.smax.v64i8(<64 x i8>, <64 x i8>)"
