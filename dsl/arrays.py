@@ -79,11 +79,13 @@ def _checked(b: Builder, array: Arr, dim: int, item: Value) -> Operand:
         raise b.refuse(f"index {dim} of {array.name!r} is {kind}", "use an integer, e.g. int(x)")
     known = array.shape[dim]
     value = item.constant
-    if value is not None and isinstance(known, int) and -known <= value < known:
-        return Imm(int(value) + (known if value < 0 else 0))
+    if value is not None and isinstance(known, int) and 0 <= value < known:
+        return Imm(int(value))
     index, limit = convert(b, item, "s64").operand, extent(b, array, dim).operand
     dst = b.reg("s64")
     b.emit(Chk(dst, index, limit, array.name, dim, b.loc))
+    if value is not None and isinstance(known, int) and -known <= value < 0:  # counted as wrapped, and known
+        return Imm(int(value) + known)
     return dst
 
 

@@ -36,9 +36,9 @@ def _after_atomic(cg: WarpCode, instr: ir.Atom, old: str, value: str, number: st
             )
             return lane.select(outside, value, lane.bin("sub", old, lane.k(1)))
         case "max_nan" | "min_nan":
-            larger = emit(lane, instr.op.removesuffix("_nan"), [old, value], [None, None])
+            larger = emit(lane, instr.op.removesuffix("_nan"), [value, old], [None, None])
             return lane.select(lane.cmp("fcmp uno", old, old), old, larger)
-    return emit(lane, instr.op, [old, value], [None, None])
+    return emit(lane, instr.op, [value, old], [None, None])  # of equals (0 and -0), max and min keep the last
 
 
 def _same_bits(lane: Lane, a: str, b: str) -> str:

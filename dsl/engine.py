@@ -133,12 +133,12 @@ class Compiled:
         for name, entry in _ENTRIES.items():
             if name in self.code.text.declared:
                 llvm.add_symbol(name, entry.address)
-        self._machine = machine.link(_object(self.text, self.key.counts_only))
+        self._machine = machine.link(object_code(self.text, self.key.counts_only))
         kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
         return kind(self._machine.address("run_blocks"))
 
 
-def _object(text: str, counts_only: bool) -> bytes:
+def object_code(text: str, counts_only: bool) -> bytes:
     """Return the object code of a module, from the disk cache where it has it."""
     cpu = f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
     who = f"{version('llvmlite')} {cpu} {counts_only} {inspect.getsource(machine)}\n"

@@ -220,12 +220,13 @@ def convert(x: Array, to_type: str, from_type: str) -> Array:
     return x.astype(target)
 
 
-def _larger(a: Any, b: Any) -> Any:
-    return (floats.maximum if a.dtype.kind == "f" else np.maximum)(a, b)[()]
+def _larger(old: Any, value: Any) -> Any:
+    """Return the larger of the two; old where they are equal, as 0 and -0 are (numba swaps only if less)."""
+    return (floats.maximum if old.dtype.kind == "f" else np.maximum)(value, old)[()]
 
 
-def _smaller(a: Any, b: Any) -> Any:
-    return (floats.minimum if a.dtype.kind == "f" else np.minimum)(a, b)[()]
+def _smaller(old: Any, value: Any) -> Any:
+    return (floats.minimum if old.dtype.kind == "f" else np.minimum)(value, old)[()]
 
 
 ATOMIC_OPS: dict[str, Op] = {

@@ -1,11 +1,9 @@
 """The Python oracle: a kernel's own source, one thread at a time; slow, obviously right, open to a debugger.
 
 What it models: values, the accesses of each thread, and the requests they make: accesses of one warp at one
-place in the source, in one barrier region and one iteration of the `for` loops around, the k-th of each
-thread together. What it leaves out: arithmetic counts, caches, and lanes that the card would not bring
-together again (`break` out of nested `while` loops whose trip counts differ between lanes: the k-th visits
-of two lanes may then belong to different iterations). Which ncu metric checks it: `l1tex__t_requests_*`,
-`l1tex__t_sectors_*` and the shared wavefronts, as sums over requests.
+place in the source, in one barrier region and one iteration of the loops around, the k-th of each thread
+together. What it leaves out: arithmetic counts and caches. Which ncu metric checks it:
+`l1tex__t_requests_*`, `l1tex__t_sectors_*` and the shared wavefronts, as sums over requests.
 
 `breakpoint()` in a kernel stops in the thread that reaches it; `n`, `s`, `p i` work as usual, all other
 threads wait.
@@ -17,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from traceback import walk_tb
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -28,8 +26,9 @@ from dsl.messages import Dim3, dim3, kernel_fault, linear_count, raised_by_kerne
 from dsl.oracle_arrays import Access, Recorder, Tracked
 from dsl.oracle_cuda import Cuda, SharedMemory
 from dsl.oracle_rebuild import Rebuilder, argument
-from dsl.oracle_threads import Strand, Thread, check_barrier, raise_lines, while_lines
+from dsl.oracle_threads import Strand, Thread, check_barrier, raise_lines
 from dsl.oracle_warp import let_go
+from dsl.oracle_whiles import Whiles
 from dsl.ptx_calls import MMA_TYPES
 from dsl.types import labels, rebuilt
 from gpusim.counters import Counters, SharedCounts, SpaceCounts
@@ -236,21 +235,6 @@ def _run_block(launch: _Launch, block: int) -> None:
     launch.result.accesses.extend(s.thread.accesses for s in strands)
 
 
-def _tracer(recorder: Recorder, rebuilder: Rebuilder) -> Any:
-    """Return a trace function that counts the iterations of while loops of the present thread."""
-
-    def trace(frame: FrameType, event: str, arg: Any) -> Any:
-        if frame.f_code not in rebuilder.codes:
-            return None
-        file, line = frame.f_code.co_filename, frame.f_lineno
-        lines = while_lines(file) if event == "line" else frozenset()
-        if lines is None or line in lines:
-            recorder.step(file, line)
-        return trace
-
-    return trace
-
-
 def _bounds(array: np.ndarray) -> tuple[int, int]:
     """Return the host addresses of an array's first byte and of the byte after its last."""
     start = array.__array_interface__["data"][0]
@@ -327,7 +311,6 @@ def run(
     kernel = rebuilder.function(original)
     recorder.code = kernel.__code__
     recorder.max_steps = max_steps
-    tracer = None if max_steps is None else _tracer(recorder, rebuilder)
     values = _arguments(original, args, recorder)
     result = OracleRun([], [], Counters.zero())
     launch = _Launch(
@@ -338,7 +321,7 @@ def run(
         cuda,
         recorder,
         rebuilder.codes,
-        tracer,
+        Whiles(recorder, rebuilder.codes),
         shared_bytes,
         register_arrays,
         result,

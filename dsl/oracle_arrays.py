@@ -47,9 +47,8 @@ class Access(NamedTuple):
 class GroupKey(NamedTuple):
     """Name one request: the accesses of one warp with equal keys are one warp instruction.
 
-    path: site in the source, operation, barriers passed, iterations of the `for` loops around. occurrence:
-    how often the thread had been there before with the same path, which counts the iterations of `while`
-    loops.
+    path: site in the source, operation, barriers passed, iterations of the loops around. occurrence: how
+    often the thread had been there before with the same path.
     """
 
     warp: int

@@ -3,7 +3,7 @@
 What it models: thread 0 runs to its barrier, its warp operation or its end, then thread 1, and so on; the
 same order every time, so a debugger can step through a kernel. What it leaves out: warps (dsl/oracle.py
 groups accesses into them afterwards, dsl/oracle_warp.py lets lanes meet) and speed. Checked by no ncu
-metric.
+metric. The loops that a thread is in are told by dsl/oracle_loops.py and dsl/oracle_whiles.py.
 """
 
 from __future__ import annotations
@@ -56,6 +56,26 @@ class Meeting:
     result: Any = None
 
 
+class WhileLoop(NamedTuple):
+    """Name the lines of a while loop: one that runs once an iteration, the first and the last.
+
+    The line that runs once is that of the condition; Python drops a constant one, so there it is the first
+    line of the body.
+    """
+
+    once: int
+    first: int
+    last: int
+
+
+class OpenWhile(NamedTuple):
+    """Hold a while loop that a thread is in: the frame it stands in, its lines, its place in Thread.loops."""
+
+    frame: FrameType
+    loop: WhileLoop
+    depth: int
+
+
 @dataclass
 class Thread:
     """Hold one CUDA thread: where it is, what it has accessed, and how far it has come."""
@@ -68,9 +88,11 @@ class Thread:
     region: int = 0
     """Barriers passed."""
     loops: list[int] = field(default_factory=list)
-    """Iteration number of each `for` loop it is in, outermost first."""
+    """Iteration number of each loop it is in, outermost first."""
     loop_lines: list[tuple[int, ...]] = field(default_factory=list)
     """Where each of those loops stands: the lines of the calls down to it, and its own."""
+    whiles: list[OpenWhile] = field(default_factory=list)
+    """The `while` loops among them."""
     occurrences: dict[Hashable, int] = field(default_factory=dict)
     local_arrays: dict[int, Any] = field(default_factory=dict)
     local_bytes: int = 0
@@ -94,7 +116,7 @@ class Thread:
         return self.linear // LANES
 
     def order(self) -> tuple[int, ...]:
-        """Return numbers that sort threads by the `for` loops they are in: place and iteration of each."""
+        """Return numbers that sort threads by the loops they are in: place and iteration of each."""
         pairs = zip(self.loop_lines, self.loops, strict=True)
         return tuple(n for lines, iteration in pairs for n in (*lines, iteration))
 
@@ -230,21 +252,3 @@ def raise_lines(file: str) -> frozenset[int]:
         return frozenset()
     found = (n for n in nodes if isinstance(n, (ast.Raise, ast.Assert)))
     return frozenset(line for n in found for line in range(n.lineno, (n.end_lineno or n.lineno) + 1))
-
-
-@functools.cache
-def while_lines(file: str) -> frozenset[int] | None:
-    """Return a line of each while loop of a file that runs once an iteration; None where there is no source.
-
-    That is the line of the condition; Python drops a constant one, so there it is the first line of the body.
-    """
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except SyntaxError:
-        return None
-    lines = (
-        node.body[0] if isinstance(node.test, ast.Constant) else node.test
-        for node in ast.walk(tree)
-        if isinstance(node, ast.While)
-    )
-    return frozenset(n.lineno for n in lines) if tree.body else None

@@ -1,12 +1,11 @@
 """Warp operations of the Python oracle: threads that wait for the lanes their mask names, then go on.
 
 What it models: a thread that reaches a warp operation waits until every lane of its mask that has not
-returned waits at the same place (of the source, in the same iteration of the `for` loops around) with the
-same mask. A thread that ended by going past that place counts as one that has not returned, as in lockstep.
+returned waits at the same place (of the source, in the same iteration of the loops around) with the same
+mask. A thread that ended by going past that place counts as one that has not returned, as in lockstep.
 activemask names no lanes: it gives those that wait at the same call once no thread of the warp can run and no
-other operation is complete, so a lane that a `while` loop has carried into a later iteration counts as well.
-What it leaves out: lanes that meet at one line in different iterations of a `while` loop, which lockstep
-would keep apart. Checked by no ncu metric; tests hold it against the interpreter.
+other operation is complete. What it leaves out: a `while True` that begins with another loop
+(dsl/oracle_whiles.py). Checked by no ncu metric; tests hold it against the interpreter.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dsl import interpreter
-from dsl.device import place_arguments
+from dsl.device import Placed, place_arguments
 from dsl.dispatcher import Dispatcher
 from dsl.engine import Compiled, EngineRun, Key
 from dsl.messages import Dim3
@@ -25,12 +25,17 @@ MAX_STEPS = 200_000
 
 @dataclass
 class Outcome:
-    """Hold what one engine gave: a trace a block, counters, runs of each basic block, and global memory."""
+    """Hold what one engine gave: a trace a block, counters, runs of each basic block, and global memory.
+
+    arrays: the array arguments as they are after the launch. register_arrays: local arrays without traffic.
+    """
 
     traces: list[np.ndarray]
     counters: Counters
     execs: np.ndarray
     memory: np.ndarray
+    arrays: list[np.ndarray]
+    register_arrays: frozenset[str]
 
 
 def load_source(text: str, directory: Path, name: str) -> ModuleType:
@@ -60,13 +65,22 @@ def both(
     records, offsets = run.wave(0, blocks)
     traces = [records[offsets[b] : offsets[b + 1]].copy() for b in range(blocks)]
     tally = run.tally()
-    engine = Outcome(traces, tally.counters(), tally.block_execs, _bytes(memory))
+    in_registers = compiled.register_arrays
+    engine = Outcome(
+        traces, tally.counters(), tally.block_execs, _bytes(memory), _arrays(placed), in_registers
+    )
 
     memory = GlobalMemory(MEMORY_BYTES)
-    params = {**place_arguments(fn, args, memory).params, **extents}
-    arrays = compiled.register_arrays
-    ir_run = interpreter.run(fn, grid, block, params, memory, shared_bytes, None, MAX_STEPS, False, arrays)
-    return engine, Outcome(ir_run.trace, ir_run.counters, ir_run.block_execs, _bytes(memory))
+    placed = place_arguments(fn, args, memory)
+    params = {**placed.params, **extents}
+    run = interpreter.run(fn, grid, block, params, memory, shared_bytes, None, MAX_STEPS, False, in_registers)
+    return engine, Outcome(
+        run.trace, run.counters, run.block_execs, _bytes(memory), _arrays(placed), in_registers
+    )
+
+
+def _arrays(placed: Placed) -> list[np.ndarray]:
+    return [view.copy() for _, view in placed.copies]
 
 
 def _bytes(memory: GlobalMemory) -> np.ndarray:

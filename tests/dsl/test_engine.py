@@ -17,33 +17,9 @@ from gpusim.counters import Counters
 from gpusim.errors import BarrierDivergence, DataDependent, EndlessLoop, LaunchRefused, OutOfBounds
 from gpusim.memory import GlobalMemory, VirtualArray
 from gpusim.trace import Kind, unpack
-from tests.dsl.engine_support import assert_equal, both, load_source
-from tests.dsl.random_kernels import source
+from tests.dsl.engine_support import assert_equal, both
 
 float32, int32 = np.float32, np.int32
-BLOCKS = ((32, 1, 1), (64, 1, 1), (48, 1, 1), (16, 4, 1), (8, 8, 1), (33, 3, 1), (32, 4, 1))
-
-
-def random_case(seed: int, directory) -> None:  # type: ignore[no-untyped-def]
-    block = BLOCKS[seed % len(BLOCKS)]
-    threads = block[0] * block[1]
-    kernel = load_source(source(seed, threads), directory, f"random_{seed}").kernel
-    rng = np.random.default_rng(seed)
-    n, m = 37, 2 * threads - 5
-    a, x = rng.standard_normal(n).astype("f4"), rng.integers(-5, 60, n).astype("i4")
-    args = (a, x, np.zeros(m, "f4"), np.zeros(m, "i4"), n)
-    assert_equal(*both(kernel, (2, 1, 1), block, args))
-
-
-@pytest.mark.parametrize("seed", range(21))
-def test_a_random_kernel_runs_the_same_compiled_and_interpreted(seed, tmp_path):
-    random_case(seed, tmp_path)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("seed", range(1000, 1120))
-def test_many_random_kernels_run_the_same_compiled_and_interpreted(seed, tmp_path):
-    random_case(seed, tmp_path)
 
 
 @cuda.jit

@@ -385,15 +385,11 @@ def test_negative_indices_count_from_the_end() -> None:
     assert list(agree(wrap, 1, 1, out(3), ints(4, 5, 6))[0]) == [6, 9, 0]
 
 
-def test_a_constant_index_inside_a_constant_extent_is_not_checked() -> None:
+def test_a_constant_index_inside_a_constant_extent_is_known_and_checked_only_where_it_wraps() -> None:
     fn = compiled(wrap, I64A, I64A)
-    assert [i.array for b in fn.blocks for i in b.instrs if isinstance(i, ir.Chk)] == [
-        "a",
-        "o",
-        "s",
-        "o",
-        "o",
-    ]
+    checks = [i for b in fn.blocks for i in b.instrs if isinstance(i, ir.Chk)]
+    assert [i.array for i in checks] == ["a", "o", "s", "s", "o", "s", "o"]  # the first s is the loop's
+    assert [i.index for i in checks if i.array == "s"][1:] == [ir.Imm(-1), ir.Imm(-4)]
     loads = [i for b in fn.blocks for i in b.instrs if isinstance(i, ir.Ld) and i.space == "local"]
     assert [i.addr for i in loads] == [ir.Imm(12), ir.Imm(0)]
 
