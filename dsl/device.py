@@ -71,16 +71,19 @@ class DeviceArray(ArrayViews):
     own.
     """
 
-    def __init__(self, device: Device, shape: tuple[int, ...], dtype: Any) -> None:
+    def __init__(
+        self, device: Device, shape: tuple[int, ...], dtype: Any, strides: tuple[int, ...] | None = None
+    ) -> None:
+        """Allocate an array; strides in bytes, of elements side by side in some order, None for C order."""
         whole, element = tuple(int(n) for n in shape), np.dtype(dtype)
         self.memory = device.memory
         address = self.memory.alloc(int(np.prod(whole, dtype=np.int64)) * element.itemsize)
-        self._show(self.memory.view(address, whole, element), address)
+        self._show(self.memory.view(address, whole, element, strides), address)
 
     def copy_to_host(self, ary: np.ndarray | None = None, stream: Any = 0) -> np.ndarray:
-        """Return a copy as a numpy array, or fill `ary` and return it."""
+        """Return a copy as a numpy array in the same order of axes, or fill `ary` and return it."""
         if ary is None:
-            return self._view.copy()
+            return self._view.copy(order="K")
         if ary.shape != self.shape:
             raise LaunchRefused(f"copy_to_host: the array has the shape {ary.shape}, the device's "
                                 f"{self.shape}")

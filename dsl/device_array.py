@@ -51,6 +51,11 @@ class ArrayViews:
         return self._other(found) if shown else found
 
     @property
+    def flags(self) -> Any:
+        """Return numpy's flags of the array: flags["C_CONTIGUOUS"] and its like."""
+        return self._view.flags
+
+    @property
     def T(self) -> Any:  # noqa: N802 - numpy's name
         """Return the array with its axes in reverse order, a view."""
         return self.transpose()

@@ -6,18 +6,36 @@ out: the launch itself (dsl/launch.py). Checked by no metric.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
+
+import numpy as np
 
 from dsl import ir
 from dsl.frontend import compile_function
-from dsl.signature import argument_types, from_numba
+from dsl.messages import Dim3, dim3
+from dsl.overloads import AsksOverloads, Overload, Signature
+from dsl.signature import argument_types, from_numba, signatures, to_numba
 from dsl.surface import WARP_SIZE
-from dsl.types import AnyType
-from gpusim.errors import LaunchRefused
+from dsl.types import AnyType, arg_type
+from gpusim.errors import LaunchRefused, UnsupportedFeature, WrongType, WrongValue
 
 
-class Dispatcher:
+def dimensions(size: Any, what: str, kernel: str) -> Dim3:
+    """Return a grid or block size filled up with ones to (x, y, z); `what` is numba's name of it.
+
+    Raise WrongValue for more than three numbers or none, WrongType for one that is no integer.
+    """
+    values = [*size] if isinstance(size, Sequence) else [size]
+    if not 1 <= len(values) <= 3:
+        raise WrongValue(f"kernel {kernel}: {what} must be a sequence of 1, 2 or 3 integers, got {values}")
+    if not all(isinstance(v, (int, np.integer)) for v in values):
+        raise WrongType(f"kernel {kernel}: {what} must be a sequence of integers, got {values}")
+    return dim3(tuple(int(v) for v in values))
+
+
+class Dispatcher(AsksOverloads):
     """Be a kernel, or a device function: what `@cuda.jit` returns.
 
     `kernel[grid, block, stream, shared_bytes](*args)` launches it on the current session's GPU
@@ -30,6 +48,8 @@ class Dispatcher:
         self.py_func, self.device, self.options = py_func, device, dict(options or {})
         self.__name__, self.__doc__ = py_func.__name__, py_func.__doc__
         self.__module__ = py_func.__module__
+        self.extensions: list[Any] = [*(self.options.get("extensions") or ())]
+        self.specialized = False
         self._functions: dict[tuple[AnyType, ...], ir.Function] = {}
         self._compiled: dict[Any, Any] = {}
 
@@ -58,13 +78,18 @@ class Dispatcher:
         return self.compiled(arg_types, Key((WARP_SIZE, 1, 1), False, False, frozenset()))
 
     def __getitem__(self, configuration: Any) -> Callable[..., None]:
-        """Return a function that launches; two to four of grid, block, stream and shared_bytes are given."""
+        """Return a function that launches; two to four of grid, block, stream and shared_bytes are given.
+
+        Raise LaunchRefused (a ValueError or a TypeError too) for a grid or a block that is none.
+        """
         if self.device:
             raise LaunchRefused(f"{self.__name__} is a device function; call it from a kernel")
         if not isinstance(configuration, tuple) or not 2 <= len(configuration) <= 4:
             name = self.__name__
             raise LaunchRefused(f"write {name}[grid, block] or {name}[grid, block, stream, shared_bytes]")
-        grid, block, _, shared_bytes = (*configuration, 0, 0)[:4]
+        _, _, _, shared_bytes = (*configuration, 0, 0)[:4]
+        grid = dimensions(configuration[0], "griddim", self.__name__)
+        block = dimensions(configuration[1], "blockdim", self.__name__)
 
         def run(*args: Any, **named: Any) -> None:
             if named:
@@ -79,16 +104,56 @@ class Dispatcher:
     configure = __getitem__
 
     def forall(self, ntasks: int, tpb: int = 0, stream: Any = 0, sharedmem: int = 0) -> Callable[..., None]:
-        """Return a function that launches at least `ntasks` threads in blocks of `tpb` (256 if 0)."""
+        """Return a function that launches at least `ntasks` threads in blocks of `tpb` (256 if 0).
+
+        For no tasks it launches nothing. Raise WrongValue for fewer.
+        """
+        if ntasks < 0:
+            raise WrongValue(f"Can't create ForAll with negative task count: {ntasks}")
         block = tpb or 256
-        return self[max(1, -(-ntasks // block)), block, stream, sharedmem]
+        return self[-(-ntasks // block), block, stream, sharedmem] if ntasks else lambda *args: None
 
     def __call__(self, *args: Any) -> Any:
         """Refuse a call from the host; a kernel needs a grid and a block."""
-        raise LaunchRefused(
-            f"{self.__name__} is a device function; call it from a kernel" if self.device
-            else f"kernel {self.__name__} needs a grid and a block: {self.__name__}[grid, block](...)"
+        name = self.__name__
+        raise WrongValue(
+            f"{name} is a device function; call it from a kernel" if self.device
+            else f"kernel {name}: launch configuration was not specified; write {name}[grid, block](...)"
         )  # fmt: skip
+
+    def extended(self, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[Callable[[], Any]]]:
+        """Return arguments as the kernel's extensions change them, and what to call after the launch.
+
+        An extension has numba.cuda's `prepare_args(type, value, stream, retr)`; the type is None here.
+        """
+        after: list[Callable[[], Any]] = []
+        changed = []
+        for value in args:
+            for extension in reversed(self.extensions):
+                _, value = extension.prepare_args(None, value, stream=0, retr=after)
+            changed.append(value)
+        return tuple(changed), after
+
+    @property
+    def overloads(self) -> dict[Signature, Overload]:
+        """Return the compilations: those of the signatures given to cuda.jit, and of each launch so far."""
+        for signature in signatures(self.options.get("signature")):
+            self.function(tuple(map(from_numba, argument_types(signature) or ())))
+        limit = self.options.get("max_registers")
+        return {tuple(map(to_numba, t)): Overload(fn, limit) for t, fn in self._functions.items()}
+
+    def specialize(self, *args: Any) -> Dispatcher:
+        """Return the kernel compiled for arguments of these types; what is not compiled runs by its source.
+
+        Raise LaunchRefused for a kernel that is specialised already.
+        """
+        if self.specialized:
+            raise LaunchRefused(f"kernel {self.__name__} is specialised already")
+        kernel = Dispatcher(self.py_func, self.device, self.options)
+        kernel.specialized, kernel.extensions = True, [*self.extensions]
+        with suppress(UnsupportedFeature):  # said at the launch
+            kernel.function(tuple(map(arg_type, args)))
+        return kernel
 
     def inspect_llvm(self) -> dict[tuple[AnyType, ...], str]:
         """Return the LLVM text of each compilation so far, by argument types: code for the host, not PTX."""

@@ -27,26 +27,42 @@ def device_array(
     order: str = "C",
     stream: Any = 0,
 ) -> Any:
-    """Return an array on the device, not filled; C order only."""
-    from dsl.device import DeviceArray, session_device
-
-    if order != "C" or strides is not None:
-        raise UnsupportedFeature("cuda.device_array makes C-contiguous arrays; pass order='C' and no strides")
+    """Return an array on the device, not filled, in C or Fortran order."""
+    if order not in ("C", "F") or strides is not None:
+        raise UnsupportedFeature("cuda.device_array makes contiguous arrays; pass order='C' or 'F' and no "
+                                 "strides")
     extents = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     if not all(isinstance(n, (int, np.integer)) and n >= 0 for n in extents):
         raise LaunchRefused(f"cuda.device_array: the shape is {shape!r}; extents are whole numbers from 0 on")
-    return DeviceArray(session_device(), extents, dtype)
+    return _laid_out(extents, dtype, order)
+
+
+def _laid_out(extents: tuple[int, ...], dtype: Any, order: str) -> Any:
+    from dsl.device import DeviceArray, session_device
+
+    element = np.dtype(dtype)
+    steps = [1] * len(extents)
+    for k in range(1, len(extents)):
+        steps[k] = steps[k - 1] * extents[k - 1]
+    strides = tuple(n * element.itemsize for n in steps) if order == "F" and 0 not in extents else None
+    return DeviceArray(session_device(), extents, element, strides)
 
 
 def device_array_like(ary: Any, stream: Any = 0) -> Any:
-    """Return an array on the device with the shape and dtype of another."""
-    return device_array(tuple(ary.shape), ary.dtype)
+    """Return an array on the device with the shape and dtype of another, its axes in the same order of
+    strides, and without gaps.
+    """
+    from dsl.device import DeviceArray, session_device
+
+    shown = getattr(ary, "_view", ary)
+    strides = np.empty_like(shown).strides if isinstance(shown, np.ndarray) and shown.size else None
+    return DeviceArray(session_device(), tuple(ary.shape), ary.dtype, strides)
 
 
 def to_device(obj: Any, stream: Any = 0, copy: bool = True, to: Any = None) -> Any:
-    """Copy an array to the device (into `to`, if given) and return the device array."""
+    """Copy an array to the device (into `to`, if given) and return the device array, its axes in order."""
     ary = np.asarray(obj)
-    target = to if to is not None else device_array(ary.shape, ary.dtype)
+    target = to if to is not None else device_array_like(ary)
     if tuple(target.shape) != ary.shape:
         raise LaunchRefused(f"cuda.to_device: the target has the shape {target.shape}, the array {ary.shape}")
     target.copy_to_device(ary)
@@ -61,8 +77,8 @@ def pinned_array(
 
 
 def pinned_array_like(ary: Any) -> np.ndarray:
-    """Return a numpy array on the host with the shape and dtype of another."""
-    return pinned_array(tuple(ary.shape), ary.dtype)
+    """Return a numpy array on the host with the shape, dtype and order of axes of another."""
+    return np.empty_like(getattr(ary, "_view", ary))
 
 
 def managed_array(

@@ -22,7 +22,8 @@ from dsl import ir, messages
 from dsl.as_compiled import IssueCount
 from dsl.by_source import NOTE, SourceLaunch, copy_back, run_source
 from dsl.device import Device, Placed, place_arguments, private_copies, session_device
-from dsl.dispatcher import Dispatcher
+from dsl.dispatcher import Dispatcher, dimensions
+from dsl.overloads import registers_of
 from dsl.signature import cast_scalars
 from dsl.types import AnyType, arg_type, leaves
 from gpusim import session
@@ -57,13 +58,17 @@ class _Counted:
 def launch_in_session(
     kernel: Dispatcher, grid: Any, block: Any, args: tuple[Any, ...], shared_bytes: int
 ) -> None:
+    """Launch a kernel on the current session's GPU, through the kernel's extensions; keep a wanted report."""
     now = session.current()
     wanted = now.wants(kernel.__name__)
+    args, after = kernel.extended(args)
     result = launch(
         kernel, grid, block, args, session_device(), shared_bytes=shared_bytes, registers=now.registers,
         counts_only=now.counts_only, engine=now.engine, max_steps=now.max_steps,
         strict_index=now.strict_index, progress=now.progress,
     )  # fmt: skip
+    for call in after:
+        call()
     if wanted:
         now.record(result)
 
@@ -134,15 +139,6 @@ def _check_function(fn: ir.Function, args: tuple[Any, ...]) -> None:
 # ------------------------------------------------------------------------------------------ a launch
 
 
-def _positive(size: Any, what: str, kernel: str) -> messages.Dim3:
-    values = size if isinstance(size, tuple) else (size,)
-    whole = all(isinstance(v, (int, np.integer)) for v in values)
-    if not whole or not 1 <= len(values) <= 3:
-        allowed = "it is an integer or a tuple of up to three"
-        raise LaunchRefused(f"kernel {kernel}: the {what} is {size!r}; {allowed}")
-    return messages.dim3(tuple(int(v) for v in values))
-
-
 def launch(
     kernel: Dispatcher,
     grid: int | tuple[int, ...],
@@ -169,7 +165,7 @@ def launch(
     if engine not in ENGINES:
         raise BadOption(f"engine {engine!r} is unknown; there are {', '.join(ENGINES)}")
     name = kernel.__name__
-    size, shape = _positive(grid, "grid", name), _positive(block, "block", name)
+    size, shape = dimensions(grid, "griddim", name), dimensions(block, "blockdim", name)
     _check_arguments(kernel, args, counts_only)
     args = cast_scalars(kernel.__name__, kernel.options.get("signature"), args)
     if max_steps is None:
@@ -256,11 +252,7 @@ class _Run:
         if self.registers is not None:
             return self.registers
         limit = self.kernel.options.get("max_registers")
-        estimate = min(self.compiled.registers, self.device.arch.max_registers_per_thread)
-        if limit is not None and limit < estimate:
-            return Registers(int(limit), "given", "max_registers of cuda.jit")
-        estimate = max(estimate, self.device.arch.min_registers)
-        return Registers(estimate, "estimated", "liveness of WarpIR, modelled")
+        return registers_of(self.compiled.registers, limit, self.device.arch)
 
     @cached_property
     def occupancy(self) -> Any:

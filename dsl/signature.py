@@ -1,8 +1,9 @@
 """Signatures given to `@cuda.jit`: the types that scalar arguments are converted to, as numba.cuda does.
 
 What it models: an eager signature such as "void(int32[:], int32)" makes the kernel take an int32, whatever
-the caller passes. What it leaves out: the types of arrays in a launch (an array brings its own) and return
-types. Which ncu metric checks it: the split between 32-bit and 64-bit arithmetic.
+the caller passes; of several, the one that the arguments fit best by numba's conversions. What it leaves out:
+the types of arrays in a launch (an array brings its own) and return types. Which ncu metric checks it: the
+split between 32-bit and 64-bit arithmetic.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from dsl.types import AnyType, ArgType, TupleType, element_type
-from gpusim.errors import LaunchRefused, UnsupportedFeature
+from dsl.types import TYPE_NAMES, AnyType, ArgType, TupleType, element_type
+from gpusim.errors import LaunchRefused, NoSuchOverload, UnsupportedFeature
 
 
 def argument_types(signature: Any) -> tuple[Any, ...] | None:
@@ -30,7 +31,65 @@ def argument_types(signature: Any) -> tuple[Any, ...] | None:
     try:
         return tuple(sigutils.normalize_signature(first)[0])
     except (TypeError, ValueError, NameError, SyntaxError, errors.NumbaError) as error:
-        raise UnsupportedFeature(f"the signature {first!r} of cuda.jit cannot be read: {error}") from error
+        said = f"the signature {first!r} of cuda.jit cannot be read: {error}"
+        raise UnsupportedFeature(said) from error
+
+
+def signatures(option: Any) -> list[Any]:
+    """Return the signatures that an option of cuda.jit holds: none, one, or a list of them."""
+    return [] if option is None else [*option] if isinstance(option, list) else [option]
+
+
+def best_of(kernel: str, option: Any, args: tuple[Any, ...]) -> Any:
+    """Return the signature that the arguments fit with the least conversion; None where there is none.
+
+    Raise NoSuchOverload where none of several fits.
+    """
+    several = signatures(option)
+    if len(several) < 2:
+        return several[0] if several else None
+    from numba.core.typing.context import Context
+
+    context, given = Context(), tuple(map(_numba_type, args))
+    rated = [(_rating(context, given, argument_types(s) or ()), s) for s in several]
+    fitting = [(rating, s) for rating, s in rated if rating is not None]
+    if not fitting:
+        types = ", ".join(map(str, given))
+        raise NoSuchOverload(f"kernel {kernel}: No matching definition for argument types {types}; its "
+                             f"signatures are {'; '.join(map(str, several))}")
+    return min(fitting, key=lambda pair: pair[0])[1]
+
+
+def _numba_type(value: Any) -> Any:
+    import numba
+
+    return numba.typeof(getattr(value, "_view", value))
+
+
+def _rating(context: Any, given: tuple[Any, ...], wanted: tuple[Any, ...]) -> tuple[int, int, int] | None:
+    """Return how many arguments are converted unsafely, safely and by promotion; None where one cannot be."""
+    if len(given) != len(wanted):
+        return None
+    kinds = [context.can_convert(a, b) for a, b in zip(given, wanted, strict=True)]
+    if None in kinds:
+        return None
+    names = [kind.name for kind in kinds]
+    return names.count("unsafe"), names.count("safe"), names.count("promote")
+
+
+def to_numba(type_: AnyType) -> Any:
+    """Return numba's type of a kernel argument; None where numba has none."""
+    from numba.core import types
+
+    names: Any = types
+    if isinstance(type_, TupleType):
+        return types.BaseTuple.from_types([to_numba(item) for item in type_.items])
+    if not isinstance(type_, ArgType):
+        return None
+    name = TYPE_NAMES[type_.type]
+    element = getattr(names, "boolean" if name == "bool" else name, None)
+    scalar = type_.ndim is None or element is None
+    return element if scalar else names.Array(element, type_.ndim, type_.layout)
 
 
 def from_numba(type_: Any) -> AnyType:
@@ -55,9 +114,9 @@ def _scalar(type_: Any) -> ArgType:
 def cast_scalars(kernel: str, signature: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the arguments with scalars in the signature's types.
 
-    Raise LaunchRefused if their number differs.
+    Of several signatures the best counts. Raise LaunchRefused if their number differs.
     """
-    wanted = argument_types(signature)
+    wanted = argument_types(best_of(kernel, signature, args))
     if wanted is None:
         return args
     if len(wanted) != len(args):

@@ -44,6 +44,18 @@ class LaunchRefused(UserError):
     """A launch that no GPU would accept: too many threads, too much shared memory, an empty grid."""
 
 
+class WrongValue(LaunchRefused, ValueError):
+    """A launch with a value that numba refuses by a ValueError."""
+
+
+class WrongType(LaunchRefused, TypeError):
+    """A launch with a value of a type that numba refuses by a TypeError."""
+
+
+class NoSuchOverload(WrongType):
+    """Arguments that none of a kernel's signatures fits."""
+
+
 class UnsupportedFeature(UserError):
     """The kernel uses something the language does not have."""
 
