@@ -1,4 +1,4 @@
-"""softmax_merge: merging is associative and commutative with the empty state as unit; NaN, in place, counts."""
+"""softmax_merge: associative and commutative with the empty state as unit; NaN, in place, counts."""
 
 import numpy as np
 import pytest
