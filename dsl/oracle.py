@@ -25,10 +25,10 @@ from dsl.machine import count_mma
 from dsl.messages import Dim3, dim3, kernel_fault, linear_count, raised_by_kernel, unlinear
 from dsl.oracle_arrays import Access, Recorder, Tracked
 from dsl.oracle_cuda import Cuda, SharedMemory
+from dsl.oracle_iterations import Iterations
 from dsl.oracle_rebuild import Rebuilder, argument
 from dsl.oracle_threads import Strand, Thread, check_barrier, raise_lines
 from dsl.oracle_warp import let_go
-from dsl.oracle_whiles import Whiles
 from dsl.ptx_calls import MMA_TYPES
 from dsl.types import labels, rebuilt
 from gpusim.counters import Counters, SharedCounts, SpaceCounts
@@ -321,7 +321,7 @@ def run(
         cuda,
         recorder,
         rebuilder.codes,
-        Whiles(recorder, rebuilder.codes),
+        Iterations(recorder, rebuilder.codes),
         shared_bytes,
         register_arrays,
         result,

@@ -3,7 +3,7 @@
 What it models: thread 0 runs to its barrier, its warp operation or its end, then thread 1, and so on; the
 same order every time, so a debugger can step through a kernel. What it leaves out: warps (dsl/oracle.py
 groups accesses into them afterwards, dsl/oracle_warp.py lets lanes meet) and speed. Checked by no ncu
-metric. The loops that a thread is in are told by dsl/oracle_loops.py and dsl/oracle_whiles.py.
+metric. The loops that a thread is in are told by dsl/oracle_loops.py and dsl/oracle_iterations.py.
 """
 
 from __future__ import annotations
@@ -56,23 +56,25 @@ class Meeting:
     result: Any = None
 
 
-class WhileLoop(NamedTuple):
-    """Name the lines of a while loop: one that runs once an iteration, the first and the last.
+class FollowedLoop(NamedTuple):
+    """Name the lines of a loop: one that runs once an iteration, the first and the last.
 
-    The line that runs once is that of the condition; Python drops a constant one, so there it is the first
-    line of the body.
+    once: the line of a while loop's condition; Python drops a constant one, so there it is the first line of
+    the body. spins: it is a while loop, which may have no end.
     """
 
     once: int
     first: int
     last: int
+    spins: bool
 
 
-class OpenWhile(NamedTuple):
-    """Hold a while loop that a thread is in: the frame it stands in, its lines, its place in Thread.loops."""
+class OpenLoop(NamedTuple):
+    """Hold a followed loop that a thread is in: the frame it stands in, its lines, its place in Thread.loops.
+    """
 
     frame: FrameType
-    loop: WhileLoop
+    loop: FollowedLoop
     depth: int
 
 
@@ -91,8 +93,8 @@ class Thread:
     """Iteration number of each loop it is in, outermost first."""
     loop_lines: list[tuple[int, ...]] = field(default_factory=list)
     """Where each of those loops stands: the lines of the calls down to it, and its own."""
-    whiles: list[OpenWhile] = field(default_factory=list)
-    """The `while` loops among them."""
+    followed: list[OpenLoop] = field(default_factory=list)
+    """Those among them that dsl/oracle_iterations.py follows."""
     occurrences: dict[Hashable, int] = field(default_factory=dict)
     local_arrays: dict[int, Any] = field(default_factory=dict)
     local_bytes: int = 0

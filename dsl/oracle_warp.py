@@ -5,7 +5,7 @@ returned waits at the same place (of the source, in the same iteration of the lo
 mask. A thread that ended by going past that place counts as one that has not returned, as in lockstep.
 activemask names no lanes: it gives those that wait at the same call once no thread of the warp can run and no
 other operation is complete. What it leaves out: a `while True` that begins with another loop
-(dsl/oracle_whiles.py). Checked by no ncu metric; tests hold it against the interpreter.
+(dsl/oracle_iterations.py). Checked by no ncu metric; tests hold it against the interpreter.
 """
 
 from __future__ import annotations

@@ -178,3 +178,19 @@ def test_lanes_meet_in_equal_iterations_of_a_while_loop_that_some_of_them_skip()
     # k = 1: the four even lanes; k = 2 and 3: all eight. Each loads x and o, and stores o.
     assert (compiled.counters.global_load.requests, compiled.counters.global_load.lanes) == (6, 40)
     assert compiled.arrays[1].tolist() == [48 + 3 * t if t % 2 == 0 else 40 + 2 * t for t in range(8)]
+
+
+@cuda.jit
+def two_tuples_of_whiles(o):
+    t = cuda.threadIdx.x
+    for _ in (0, 0):
+        k = 0
+        while k < t:
+            k += 1
+            o[t] += np.int32(cuda.popc(cuda.activemask()))
+
+
+def test_lanes_that_are_in_different_passes_of_a_tuple_loop_do_not_meet():
+    # In iteration k = 0, 1, 2 of each pass the 3 - k lanes with t > k meet: 3, 3 + 2 and 3 + 2 + 1, twice.
+    (o,) = hold(two_tuples_of_whiles, 1, (4, 1, 1), (np.zeros(4, np.int32),)).arrays
+    assert o.tolist() == [0, 6, 10, 12]
