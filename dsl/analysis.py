@@ -91,7 +91,7 @@ def counting_slice(ssa: Ssa) -> set[int]:
             continue
         needed.add(operand.index)
         _, definition = ssa.defs[operand.index]
-        if isinstance(definition, (ir.Ld, ir.Atom)):
+        if isinstance(definition, (ir.Ld, ir.Atom)) and definition.space != "const":
             raise DataDependent(_spoiled(ssa, definition, user))
         todo += [(s, user) for s in _depends_on(ssa, definition)]
     return needed

@@ -123,8 +123,16 @@ def _beyond(b: Builder, addr: Operand, nbytes: int) -> Operand:
     return b.alu("add", "s64", addr, Imm(nbytes)) if nbytes else addr
 
 
+def _refuse_constant(b: Builder, array: Arr) -> None:
+    if array.space == "const":
+        raise b.refuse(
+            f"a write to {array.name!r}, which is in constant memory", "pass the array as an argument"
+        )
+
+
 def store(b: Builder, array: Arr, addr: Operand, value: Value, cache: str = "") -> None:
     """Store one element, a number converted to the array's type, with PTX's cache hint if one is given."""
+    _refuse_constant(b, array)
     if isinstance(array.type, str):
         if not isinstance(value, Val):
             raise b.refuse(f"{array.name!r} is assigned {describe(value)}", "store one number at a time")
@@ -161,6 +169,7 @@ def atomic(
         raise b.mistake(
             f"an atomic on the local array {array.name!r}", "a thread's own array needs none: use +="
         )
+    _refuse_constant(b, array)
     element = plain(b, array, "an atomic")
     addr = address(b, array, index)
     dst: Reg | None = b.reg(element) if used else None

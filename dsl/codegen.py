@@ -15,7 +15,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from dsl import codegen_control, codegen_memory, codegen_tensor, codegen_values, codegen_warp, ir
+from dsl import (
+    codegen_control,
+    codegen_data,
+    codegen_memory,
+    codegen_tensor,
+    codegen_values,
+    codegen_warp,
+    ir,
+)
 from dsl.intervals import Intervals
 from dsl.layout import DONE, FAILED, Ctx, Error, Frame
 from dsl.llvm import LANES, TYPES, Text, immediate, lanes_constant, vector
@@ -224,7 +232,16 @@ class WarpCode:
         run = driver(self.threads, self.frame_bytes, self.poison, len(self.fn.blocks))
         declared = "\n".join(d for n, d in sorted(t.declared.items()) if not n.startswith("llvm.memset"))
         profile = '!0 = !{!"branch_weights", i32 2000, i32 1}\n!1 = !{!"branch_weights", i32 1, i32 2000}\n'
-        return "\n".join([trace_functions(), *self.helpers.values(), warp, run, declared, profile])
+        return "\n".join(
+            [trace_functions(), self._constants(), *self.helpers.values(), warp, run, declared, profile]
+        )
+
+    def _constants(self) -> str:
+        """Return the text of the kernel's constant arrays; none where it has none."""
+        data = self.fn.constant_data
+        shown = "".join(f"\\{byte:02X}" for byte in data)
+        kind = f'private unnamed_addr constant [{len(data)} x i8] c"{shown}", align 16'
+        return f"{codegen_data.CONSTANTS} = {kind}\n" if data else ""
 
     def _bind(self) -> None:
         """Load what every block uses from the context, and reserve slots for values blocks share."""

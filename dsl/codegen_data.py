@@ -15,6 +15,8 @@ from dsl.llvm import LANES, SUFFIX, TYPES, lanes_constant, vector
 if TYPE_CHECKING:
     from dsl.codegen import WarpCode
 
+CONSTANTS = "@constants"
+"""The kernel's constant arrays, a part of its module."""
 WORDS = vector("i64")
 FLAGS = vector("i1")
 
@@ -39,7 +41,8 @@ def store(cg: WarpCode, instr: ir.St) -> None:
 
 def base(cg: WarpCode, instr: ir.Access) -> str:
     """Return the host pointer of offset 0 of an access's space; of its array in local memory."""
-    return {"global": "%global", "shared": "%shared"}.get(instr.space) or cg.local_array(instr.array)
+    spaces = {"global": "%global", "shared": "%shared", "const": CONSTANTS}
+    return spaces.get(instr.space) or cg.local_array(instr.array)
 
 
 def _pointer(cg: WarpCode, instr: ir.Access, k: int) -> str:

@@ -256,6 +256,15 @@ def _count_wavefronts(cg: WarpCode, instr: ir.Access, size: int, row: int) -> No
     t.add_to(ideal, t.intrinsic("umin", "i64", taken, _ideal(cg, size)))
 
 
+def _count_constant(cg: WarpCode, instr: ir.Access, site: int) -> None:
+    """Count the different addresses of a request; those of a uniform one follow from its runs."""
+    t = cg.text
+    if not cg.shapes.of(instr.addr).uniform:
+        t.put(f"store {WORDS} {cg.vector(instr.addr, 's64')}, ptr %scratch, align 64")
+        found = t.call("i64", runtime_ll.DIFFERENT_ADDRESSES, ("ptr", "%scratch"), ("i32", cg.bits))
+        t.add_to(t.field("%sites", 3 * site + 1), found)
+
+
 def _ideal(cg: WarpCode, size: int) -> str:
     """Return the wavefronts the active lanes take with consecutive addresses.
 
@@ -310,11 +319,13 @@ def access(cg: WarpCode, instr: ir.Access) -> None:
         _check_aligned(cg, instr, site)
     if instr.space == "shared":
         _count_shared(cg, instr, site)
+    elif instr.space == "const":
+        _count_constant(cg, instr, site)
     elif instr.space == "global":
         _trace(cg, instr, _kind(instr), site)
     elif isinstance(instr, (ir.Ld, ir.St)) and not private:
         _trace_local(cg, instr, Kind.LOCAL_LOAD if isinstance(instr, ir.Ld) else Kind.LOCAL_STORE, site)
-    if cg.options.counts_only:
+    if cg.options.counts_only and not (isinstance(instr, ir.Ld) and _decides(cg, instr)):
         return
     match instr:
         case ir.Ld():
@@ -323,6 +334,11 @@ def access(cg: WarpCode, instr: ir.Access) -> None:
             codegen_data.store(cg, instr)
         case ir.Atom():
             codegen_atomics.atomic(cg, instr)
+
+
+def _decides(cg: WarpCode, instr: ir.Ld) -> bool:
+    """Tell whether branches or addresses depend on a load; only constants are there where data are not."""
+    return any(cg.wanted(dst.index) for dst in instr.dsts)
 
 
 def _kind(instr: ir.Access) -> Kind:

@@ -50,7 +50,6 @@ from gpusim.errors import UnsupportedFeature, UserError
 INSTEAD = {
     "reduce": "write the reduction as a kernel, with cuda.shared.array and cuda.atomic.add",
     "Reduce": "write the reduction as a kernel, with cuda.shared.array and cuda.atomic.add",
-    "const": "pass the table as an array argument",
     "random": "make the numbers on the host and pass them as an array",
     "mapped_array": "make a numpy array, or put one on the device with cuda.to_device",
     "mapped_array_like": "make a numpy array, or put one on the device with cuda.to_device",
@@ -98,7 +97,7 @@ threadIdx, blockIdx, blockDim, gridDim = (
     DeviceName(n) for n in ("threadIdx", "blockIdx", "blockDim", "gridDim")
 )
 grid, gridsize, laneid, warpsize = (DeviceName(n) for n in ("grid", "gridsize", "laneid", "warpsize"))
-shared, local, atomic = (DeviceName(n) for n in ("shared", "local", "atomic"))
+shared, local, atomic, const = (DeviceName(n) for n in ("shared", "local", "atomic", "const"))
 syncthreads, syncthreads_count, syncthreads_and, syncthreads_or, syncwarp = (
     DeviceName(n)
     for n in ("syncthreads", "syncthreads_count", "syncthreads_and", "syncthreads_or", "syncwarp")
@@ -160,6 +159,7 @@ __all__ = [
     "cbrt",
     "close",
     "clz",
+    "const",
     "current_context",
     "default_stream",
     "defer_cleanup",

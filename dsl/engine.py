@@ -42,6 +42,7 @@ from dsl.ssa import Ssa, build
 from dsl.tally import Tally
 from gpusim.atomics import collide_entry
 from gpusim.coalescer import coalesce_entry, coalesce_four_words_entry, coalesce_two_words_entry
+from gpusim.constant import different_addresses_entry
 from gpusim.errors import LaunchRefused, UserError
 from gpusim.memory import GlobalMemory
 from gpusim.runtime import cache_home
@@ -64,6 +65,7 @@ _ENTRIES = {
     runtime_ll.COALESCE: coalesce_entry,
     runtime_ll.COALESCE_WORDS[2]: coalesce_two_words_entry,
     runtime_ll.COALESCE_WORDS[4]: coalesce_four_words_entry,
+    runtime_ll.DIFFERENT_ADDRESSES: different_addresses_entry,
     runtime_ll.COLLIDE: collide_entry,
     runtime_ll.WAVEFRONTS: wavefronts_entry,
     runtime_ll.ATOMIC_WAVEFRONTS: atomic_wavefronts_entry,

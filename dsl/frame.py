@@ -20,6 +20,7 @@ import numpy as np
 
 from dsl.arrays import row_major
 from dsl.builder import Builder
+from dsl.constants import Bank
 from dsl.elements import Element, bytes_of, number_of
 from dsl.ir import BYTES, Imm, Loc, LocalArray, Multiple, Reg, SharedArray
 from dsl.lowering import constant, convert
@@ -30,6 +31,7 @@ from dsl.types import (
     ArgType,
     MemberType,
     TupleType,
+    element_type,
     labels,
     plain_type,
     register_type,
@@ -83,6 +85,7 @@ class Unit:
     waiting: list[str] = field(default_factory=list)
     multiples: list[Multiple] = field(default_factory=list)
     builder: Builder = field(init=False)
+    constants: Bank = field(init=False)
     shared: Layout = field(init=False)
     dynamic: Layout = field(init=False)
     local: Layout = field(init=False)
@@ -96,8 +99,15 @@ class Unit:
         self.multiples = []
         self.builder = Builder(self.kernel, loc)
         self.shared, self.dynamic, self.local = Layout(), Layout(), Layout()
+        self.constants = Bank()
         self.registers = {}
         self.stack = []
+
+    def names(self, but: Key | None = None) -> set[str]:
+        """Return the names of parameters and of arrays, but of one call site."""
+        layouts = (self.shared, self.dynamic, self.local)
+        taken = {a.name for layout in layouts for k, a in layout.arrays.items() if k != but}
+        return {*taken, *self.parameters, *(a.name for a, _ in self.constants.found.values())}
 
     def wait(self, frame: Frame, node: ast.AST, name: str) -> None:
         """Note that a statement was left out of this pass, as a variable that it reads has no type yet."""
@@ -232,9 +242,23 @@ class Frame:
                 raise self.builder.refuse(
                     f"the constant {name or obj!r}: {error}", "use a number of another type"
                 ) from None
+        if isinstance(obj, np.ndarray):
+            return self._constant_array(obj, name)
         if isinstance(obj, tuple):
             return Tup(tuple(self.static(x, name) for x in obj), getattr(obj, "_fields", ()))
         return Static(obj)
+
+    def _constant_array(self, ary: np.ndarray, name: str) -> Value:
+        """Return a numpy array that the kernel finds outside as an array in constant memory."""
+        element = element_type(ary.dtype)
+        if element is None or ary.ndim == 0:
+            what = "has no dimensions" if element else f"holds {ary.dtype}"
+            raise self.builder.refuse(
+                f"the array {name or 'outside'!r} {what}", "take an array of numbers that the language has"
+            )
+        return self.unit.constants.array(
+            ary, element, name or "constant", self.unit.names(), self.builder.loc
+        )
 
     # variables
 
@@ -379,9 +403,7 @@ class Frame:
 
     def _unlike_others(self, key: Key, name: str) -> str:
         """Return a name that no parameter and no other array has, as LdParam and messages go by names."""
-        layouts = (self.unit.shared, self.unit.dynamic, self.unit.local)
-        taken = {a.name for layout in layouts for k, a in layout.arrays.items() if k != key}
-        taken |= set(self.unit.parameters)
+        taken = self.unit.names(key)
         return (
             name
             if name not in taken

@@ -99,6 +99,8 @@ def _function(unit: Unit, source: Source, arg_types: tuple[AnyType, ...]) -> ir.
         n_regs=unit.builder.n_regs,
         multiples=tuple(unit.multiples),
     )
+    loaded = {i.array for b in fn.blocks for i in b.instrs if isinstance(i, ir.Ld) and i.space == "const"}
+    fn.constants = unit.constants.used(unit.kernel, loaded)
     contract(fn)
     ir.verify(fn)
     return fn

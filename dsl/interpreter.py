@@ -26,7 +26,7 @@ from dsl.floats import Array
 from dsl.machine import block_counts, count_mma
 from dsl.messages import LANES, Dim3, dim3, linear_count, thread_of, unlinear
 from dsl.warp import COMPUTE, Warp, make_warps, special_registers
-from gpusim.counters import Counters, SharedCounts, SpaceCounts
+from gpusim.counters import ConstantCounts, Counters, SharedCounts, SpaceCounts
 from gpusim.memory import LOCAL_BASE, GlobalMemory
 from gpusim.trace import Kind, pack
 
@@ -58,6 +58,7 @@ class _Launch:
     block: Dim3
     params: Mapping[str, Any]
     memory: Array
+    constants: Array
     shared_bytes: int
     max_steps: int | None
     strict_index: bool
@@ -160,6 +161,13 @@ def _count_issued(issued: IssueCount, instr: MemoryInstr, site: int, lanes: Mapp
         issued.add(instr, share, (1, taken, min(taken, request_rules.ideal_wavefronts(lanes, width))))
 
 
+def _count_constant(counts: ConstantCounts, lanes: Mapping[int, int], size: int) -> None:
+    counts.lanes += len(lanes)
+    counts.bytes += len(lanes) * size
+    counts.requests += 1
+    counts.addresses += len(set(lanes.values()))
+
+
 def _count_access(
     run: _BlockRun, warp: Warp, instr: MemoryInstr, lanes: Mapping[int, int], size: int
 ) -> None:
@@ -173,6 +181,8 @@ def _count_access(
             size,
             isinstance(instr, ir.Ld),
         )
+    elif instr.space == "const":
+        _count_constant(c.const_load, lanes, size)
     elif instr.space == "local":
         if instr.array not in run.launch.in_registers:
             is_load = isinstance(instr, ir.Ld)
@@ -195,7 +205,8 @@ def _storage(
     run: _BlockRun, warp: Warp, instr: MemoryInstr, lanes: Mapping[int, int], size: int
 ) -> tuple[Array, Array]:
     """Return a space's bytes and, shape (lanes, size), where each element lies; raise OutOfBounds outside."""
-    space = {"global": run.launch.memory, "shared": run.shared, "local": warp.frame}[instr.space]
+    spaces = {"global": run.launch.memory, "shared": run.shared, "local": warp.frame}
+    space = {**spaces, "const": run.launch.constants}[instr.space]
     limit = space.shape[-1]
     for lane, address in lanes.items():
         if not 0 <= address <= limit - size:
@@ -434,6 +445,7 @@ def run(
         dim3(block),
         params,
         storage,
+        np.frombuffer(fn.constant_data, np.uint8),
         fn.static_shared_bytes + shared_bytes,
         max_steps,
         strict_index,

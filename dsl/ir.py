@@ -173,7 +173,8 @@ class Chk:
 class Ld:
     """Load one element into each of dsts from `addr` (s64) on in a space.
 
-    space: global (byte address), shared (byte offset in the block) or local (byte offset in the thread).
+    space: global (byte address), shared (byte offset in the block), local (byte offset in the thread) or, of
+    loads alone, const (byte offset in the kernel's constants).
     `type` is the element type in memory; u8, s8, u16, s16 and pred widen into the register (u32, s32, pred).
     Two or four elements side by side, 16 bytes at most, are one access of a vector (PTX ld.v2, ld.v4): one
     request, aligned to its `access_bytes`. An address that is not is an error.
@@ -407,6 +408,18 @@ class SharedArray:
 
 
 @dataclass(frozen=True)
+class ConstantArray:
+    """Place a constant array at byte `offset` of the kernel's constants; type as in SharedArray."""
+
+    name: str
+    type: str
+    offset: int
+    data: bytes
+    loc: Loc
+    element_bytes: int
+
+
+@dataclass(frozen=True)
 class LocalArray:
     """Place a thread's private array at byte `offset` of its local frame; type as in SharedArray."""
 
@@ -447,11 +460,20 @@ class Function:
     local: tuple[LocalArray, ...] = ()
     n_regs: int = 0
     multiples: tuple[Multiple, ...] = ()
+    constants: tuple[ConstantArray, ...] = ()
 
     @property
     def static_shared_bytes(self) -> int:
         """Return the bytes of static shared memory (the dynamic part starts there)."""
         return max((a.offset + a.bytes for a in self.shared), default=0)
+
+    @property
+    def constant_data(self) -> bytes:
+        """Return the bytes of the kernel's constant arrays, each at its offset."""
+        whole = bytearray(max((a.offset + len(a.data) for a in self.constants), default=0))
+        for a in self.constants:
+            whole[a.offset : a.offset + len(a.data)] = a.data
+        return bytes(whole)
 
     @property
     def local_bytes(self) -> int:

@@ -2,9 +2,9 @@
 
 What it models: the byte step between neighbouring lanes, from the pattern of the address in dsl/shapes.py. A
 stride that only the launch knows (of an array, or an integer argument) is put in as a constant first, and
-sums and products of such constants are worked out. What it leaves out: addresses that depend on data, and
-patterns that are neither one step nor equal runs of one step; those have no step. Checked by no metric: it
-explains counts (gpusim/line_reasons.py) and changes none.
+sums and products of such constants are worked out. What it leaves out: constant memory; addresses that
+depend on data, and patterns that are neither one step nor equal runs of one step, have no step. Checked by no
+metric: it explains counts (gpusim/line_reasons.py) and changes none.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dsl.intervals import Intervals, Limits
 from dsl.shapes import LANES, Shapes
 from dsl.ssa import Ssa, written
 from dsl.tally import Tally
-from gpusim.counters import SpaceCounts
+from gpusim.counters import ConstantCounts, SpaceCounts
 from gpusim.launch import LineAccess
 
 _WIDTH = {"s32": 31, "u32": 32, "s64": 63, "u64": 64}
@@ -46,7 +46,7 @@ def line_accesses(tally: Tally, params: Mapping[str, int | float]) -> tuple[Line
     rows = {a.name: _row_bytes(a) for a in arrays}
     merged: dict[LineAccess, LineAccess] = {}
     for instr, kind, counts in tally.by_site():
-        if counts.requests == 0:
+        if counts.requests == 0 or isinstance(counts, ConstantCounts):
             continue
         size = ir.access_bytes(instr)
         taken = counts.sectors if isinstance(counts, SpaceCounts) else counts.wavefronts

@@ -92,7 +92,7 @@ def outside_memory(
 
 def start_of(fn: ir.Function, params: Mapping[str, int | float], instr: ir.Access) -> int:
     """Return where the array of an access starts in its space, in bytes."""
-    placed: list[ir.SharedArray | ir.LocalArray] = [*fn.shared, *fn.local]
+    placed: list[ir.SharedArray | ir.LocalArray | ir.ConstantArray] = [*fn.shared, *fn.local, *fn.constants]
     offsets = {a.name: a.offset for a in placed}
     return int(params[f"{instr.array}.base"] if instr.space == "global" else offsets[instr.array])
 

@@ -31,7 +31,7 @@ from dsl.oracle_threads import Strand, Thread, check_barrier, raise_lines
 from dsl.oracle_warp import let_go
 from dsl.ptx_calls import MMA_TYPES
 from dsl.types import labels, rebuilt
-from gpusim.counters import Counters, SharedCounts, SpaceCounts
+from gpusim.counters import ConstantCounts, Counters, SharedCounts, SpaceCounts
 from gpusim.errors import UnsupportedFeature, UserError
 from gpusim.memory import GlobalMemory, owner_of
 from gpusim.trace import Kind
@@ -127,10 +127,19 @@ def _count_shared(counts: SharedCounts, request: Request) -> None:
     counts.ideal_wavefronts += min(taken, request_rules.ideal_wavefronts(lanes, size))
 
 
+def _count_constant(counts: ConstantCounts, request: Request) -> None:
+    counts.lanes += len(request.lanes)
+    counts.bytes += len(request.lanes) * request.bytes_per_lane
+    counts.requests += 1
+    counts.addresses += len(set(request.lanes.values()))
+
+
 def _count(counters: Counters, request: Request) -> None:
     """Add one request to the counters of its space and operation."""
     size, lanes, op = request.bytes_per_lane, request.lanes, request.op
-    if request.space == "shared":
+    if request.space == "const":
+        _count_constant(counters.const_load, request)
+    elif request.space == "shared":
         _count_shared(getattr(counters, f"shared_{'atom' if op == 'red' else op}"), request)
     elif request.space == "local":
         words = request_rules.local_words(lanes, size)

@@ -294,6 +294,8 @@ class Tracked:
     def store(self, index: Any, value: Any, frame: FrameType) -> None:
         """Write an element and record the access at a place."""
         where = self.locate(index, frame)
+        if self.space == "const":
+            raise TypeError(f"{self.name!r} is in constant memory, which nobody writes")
         self._record(where, "store", frame)
         self.data[where] = self._stored(value)
 

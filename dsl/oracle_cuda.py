@@ -146,6 +146,14 @@ class _Shared:
         return memory.arrays[site]
 
 
+class _Const:
+    """Be cuda.const."""
+
+    def array_like(self, ary: Tracked) -> Tracked:
+        """Return the array itself: arrays from outside the kernel are in constant memory."""
+        return ary
+
+
 class _Local:
     """Be cuda.local."""
 
@@ -234,6 +242,7 @@ class Cuda(WarpOperations, BitFunctions, Cached):
         self.gridDim, self.blockDim = Index(*map(_int32, grid)), Index(*map(_int32, block))
         self.shared, self.local, self.atomic = _Shared(recorder), _Local(recorder), Atomic()
         self.ptx = Ptx(self)
+        self.const = _Const()
 
     @property
     def threadIdx(self) -> Index:

@@ -17,7 +17,7 @@ import numpy as np
 from dsl import types
 from dsl.cuda import DeviceName
 from dsl.elements import VECTORS
-from dsl.oracle_arrays import Recorder
+from dsl.oracle_arrays import Recorder, Tracked
 from dsl.oracle_cuda import Cast, Cuda, Float, Math, maximum, minimum, rounded
 from dsl.oracle_loops import loops
 from dsl.oracle_numbers import literal
@@ -57,11 +57,12 @@ class Rebuilder:
     """Make copies of Python functions in which names mean the stand-ins; the originals stay as they are."""
 
     def __init__(self, cuda: Cuda, recorder: Recorder) -> None:
-        self.cuda, self.math = cuda, Math()
+        self.cuda, self.math, self.recorder = cuda, Math(), recorder
         numbers = {"int": Cast("s64"), "float": Float("f64")}
         self.builtins = {**loops(recorder), "min": minimum, "max": maximum, "round": rounded, **numbers}
         self.codes: set[CodeType] = set()
         self._made: dict[FunctionType, FunctionType] = {}
+        self._constants: dict[int, Tracked] = {}
 
     def function(self, original: FunctionType) -> FunctionType:
         """Return the copy of a function; functions that it names are copied too."""
@@ -75,18 +76,26 @@ class Rebuilder:
         self._made[original] = copy
         self.codes.add(code)
         namespace |= self._replaced(original.__globals__, original.__code__)
-        for cell, old in zip(cells, original.__closure__ or (), strict=True):
-            cell.cell_contents = self._value(old.cell_contents)
+        names = original.__code__.co_freevars
+        for cell, name, old in zip(cells, names, original.__closure__ or (), strict=True):
+            cell.cell_contents = self._value(old.cell_contents, name)
         return copy
 
     def _replaced(self, module: dict[str, Any], code: CodeType) -> dict[str, Any]:
         """Return a module's names with stand-ins for those that the code uses."""
         used = _names(code)
-        own = {name: self._value(module[name]) for name in used if name in module}
+        own = {name: self._value(module[name], name) for name in used if name in module}
         return {**module, **{n: f for n, f in self.builtins.items() if n not in module}, **own}
 
-    def _value(self, value: Any) -> Any:
-        """Return what stands for a value inside the kernel."""
+    def _constant(self, ary: np.ndarray, name: str) -> Tracked:
+        """Return what stands for an array from outside the kernel: a copy in constant memory."""
+        if id(ary) not in self._constants:
+            copy, address = ary.copy("K"), sum(t.data.nbytes for t in self._constants.values())
+            self._constants[id(ary)] = Tracked(copy, "const", name, address, self.recorder)
+        return self._constants[id(ary)]
+
+    def _value(self, value: Any, name: str = "constant") -> Any:
+        """Return what stands for a value inside the kernel, where it is called `name`."""
         if isinstance(value, ModuleType) and value.__name__ == "dsl.ptx":
             return self.cuda.ptx
         if isinstance(value, ModuleType):
@@ -94,17 +103,15 @@ class Rebuilder:
             return self.math if value is math else self.cuda if is_cuda else Module(value, self._value)
         if isinstance(value, DeviceName):
             return _device_name(self.cuda, value.path)
-        name = _numba_name(self.cuda, value)
-        if name is not None:
-            return _device_name(self.cuda, name)
+        if isinstance(value, np.ndarray):
+            return self._constant(value, name)
+        of_numba = _numba_name(self.cuda, value)
+        if of_numba is not None:
+            return _device_name(self.cuda, of_numba)
         inner = getattr(value, "py_func", value)
         if isinstance(inner, FunctionType):
             return self.function(inner)
-        element = (
-            types.element_type(value)
-            if not isinstance(value, np.ndarray) and value not in (bool, int, float)
-            else None
-        )
+        element = types.element_type(value) if value not in (bool, int, float) else None
         if element is not None and not isinstance(value, np.dtype):
             return Cast(element)
         return literal(_math_function(self.math, value))

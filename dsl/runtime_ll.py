@@ -13,6 +13,7 @@ from gpusim.trace import FIRST_SHIFT, KIND_SHIFT, LINE_SHIFT, SITE_SHIFT, Kind
 COALESCE, COLLIDE = "gpusim_coalesce", "gpusim_collide"
 COALESCE_WORDS = {1: COALESCE, 2: "gpusim_coalesce_two_words", 4: "gpusim_coalesce_four_words"}
 """By the words of one lane, which lie apart in local memory."""
+DIFFERENT_ADDRESSES = "gpusim_different_addresses"
 WAVEFRONTS, ATOMIC_WAVEFRONTS = "gpusim_wavefronts", "gpusim_atomic_wavefronts"
 
 _TRACE = f"""

@@ -22,13 +22,12 @@ from dsl.frame import DYNAMIC_ALIGNMENT_BYTES, Frame
 from dsl.ir import Imm
 from dsl.lowering import convert
 from dsl.types import NUMPY_NAMES, element_type
-from dsl.values import Device, Method, Static, Tup, Val, Value, describe, spelled
+from dsl.values import Arr, Device, Method, Static, Tup, Val, Value, describe, spelled
 
 AXES = "xyz"
 REGISTERS = {"threadIdx": "tid", "blockIdx": "ctaid", "blockDim": "ntid", "gridDim": "nctaid"}
 WARP_SIZE = 32
 LATER = {
-    "const": "pass the table as an array argument",
     "cg": "end the kernel there: the next launch starts when every block is done",
     "fp16": "compute in float32",
     "bf16": "compute in float32",
@@ -173,6 +172,16 @@ def _literal_unroll(frame: Frame, given: dict[str, Value], used: bool) -> Value:
     return container
 
 
+def _const_array_like(frame: Frame, given: dict[str, Value], used: bool) -> Value:
+    """Return a constant array itself: arrays from outside the kernel are in constant memory."""
+    ary = given["ary"]
+    if not isinstance(ary, Arr) or ary.space != "const":
+        raise frame.builder.refuse(
+            f"cuda.const.array_like of {describe(ary)}", "give a numpy array that is a global or a closure's"
+        )
+    return ary
+
+
 def _array(space: str) -> Emitter:
     def emit(frame: Frame, node: ast.Call, args: tuple[Value, ...], keywords: Keywords, used: bool) -> Value:
         path = f"{space}.array"
@@ -240,6 +249,7 @@ CALLS: dict[str, Emitter] = {
     "gridsize": _gridsize,
     "shared.array": _array("shared"),
     "local.array": _array("local"),
+    "const.array_like": takes("const.array_like", ("ary",), _const_array_like),
     **{name: takes(name, (), _fence) for name in ("threadfence", "threadfence_block", "threadfence_system")},
     "nanosleep": takes("nanosleep", ("ns",), _nanosleep),
     "literal_unroll": takes("literal_unroll", ("container",), _literal_unroll),

@@ -20,7 +20,7 @@ from dsl.as_compiled import IssueCount
 from dsl.layout import LANES_ALL
 from dsl.machine import count_mma
 from dsl.shapes import LANES
-from gpusim.counters import Arithmetic, AsCompiled, Counters, SharedCounts, SpaceCounts
+from gpusim.counters import AccessCounts, Arithmetic, AsCompiled, ConstantCounts, Counters, SpaceCounts
 from gpusim.shared import atomic_wavefronts, ideal_wavefronts, wavefronts
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Tally:
         self._count_into(lambda loc: lines.setdefault(loc, Counters.zero()))
         return lines
 
-    def by_site(self) -> Iterator[tuple[ir.Access, str, SpaceCounts | SharedCounts]]:
+    def by_site(self) -> Iterator[tuple[ir.Access, str, AccessCounts]]:
         """Yield each memory instruction, the field of Counters that it counts in, and what it counted.
 
         Those of private arrays that stay in registers are none.
@@ -96,10 +96,14 @@ class Tally:
         counts.lanes += lanes
         counts.bytes += lanes * ir.access_bytes(instr)
         counts.requests += warps
-        self._add_traffic(counts, number, instr, int(self.execs[b, 0]))
+        self._add_traffic(counts, number, instr, warps, int(self.execs[b, 0]))
 
-    def _add_traffic(self, counts: SpaceCounts | SharedCounts, n: int, instr: ir.Access, full: int) -> None:
-        """Add what the requests of memory instruction n moved; `full` of them ran in the full form."""
+    def _add_traffic(self, counts: AccessCounts, n: int, instr: ir.Access, warps: int, full: int) -> None:
+        """Add what the requests of memory instruction n moved; `full` of its warps ran in the full form."""
+        if isinstance(counts, ConstantCounts):
+            uniform = self.compiled.shapes.of(instr.addr).uniform
+            counts.addresses += warps if uniform else int(self.site_counts[n, 1])
+            return
         if isinstance(counts, SpaceCounts):
             counts.sectors += int(self.site_counts[n, 0])
             return

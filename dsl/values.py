@@ -91,8 +91,8 @@ class Arr:
     """Hold an array: where it lives and how an index becomes an address.
 
     type: of an element. shape: extents, None where the launch knows it (LdParam), a register (s64) where a
-    view computes it. strides: bytes, None as in shape. offset: byte offset in shared or local memory; None
-    for a global array, whose base is a parameter.
+    view computes it. strides: bytes, None as in shape. offset: byte offset in shared, local or constant
+    memory; None for a global array, whose base is a parameter.
     """
 
     name: str

@@ -10,7 +10,7 @@ import linecache
 import os
 from collections.abc import Callable
 
-from gpusim.counters import Counters, SharedCounts, SpaceCounts
+from gpusim.counters import AccessCounts, Counters, SharedCounts, SpaceCounts
 from gpusim.launch import Launch, counted_paths
 from gpusim.metric import bank_conflicts, ratio
 from gpusim.table import Cell, Table, counted, number
@@ -60,7 +60,7 @@ def _conflicts(c: Counters) -> Cell:
 
 
 def _lanes_each(c: Counters) -> Cell:
-    spaces: list[SpaceCounts | SharedCounts] = [*global_spaces(c), c.local_load, c.local_store]
+    spaces: list[AccessCounts] = [*global_spaces(c), c.local_load, c.local_store, c.const_load]
     spaces += shared_kinds(c)
     return ratio(sum(s.lanes for s in spaces), sum(s.requests for s in spaces))
 
@@ -80,6 +80,8 @@ COLUMNS: tuple[tuple[str, Callable[[Counters], Cell]], ...] = (
     ("Shared Req", _shared_requests),
     ("Wavefronts", lambda c: sum(s.wavefronts for s in shared_kinds(c)) or None),
     ("Conflicts", _conflicts),
+    ("Const Req", lambda c: c.const_load.requests or None),
+    ("Const Addr", lambda c: c.const_load.addresses or None),
     ("Lanes/Req", _lanes_each),
     ("FLOPs", _flops),
 )

@@ -43,6 +43,23 @@ class SharedCounts:
 
 
 @dataclass
+class ConstantCounts:
+    """Count loads of constant arrays, which go to the constant cache and not to L1.
+
+    lanes, bytes and requests as in SpaceCounts. addresses: different addresses, summed over requests; the
+    cache serves them one after another.
+    """
+
+    lanes: int = 0
+    bytes: int = 0
+    requests: int = 0
+    addresses: int = 0
+
+
+AccessCounts = SpaceCounts | SharedCounts | ConstantCounts
+
+
+@dataclass
 class Arithmetic:
     """Count thread instructions by class; does not count lanes that are masked off.
 
@@ -148,6 +165,7 @@ class Counters:
     shared_load: SharedCounts
     shared_store: SharedCounts
     shared_atom: SharedCounts
+    const_load: ConstantCounts
     arithmetic: Arithmetic
     tensor: Tensor
     hierarchy: Hierarchy
@@ -162,7 +180,8 @@ class Counters:
     def zero(cls) -> Counters:
         """Return counters that are all 0."""
         s, h = SpaceCounts, SharedCounts
-        return cls(s(), s(), s(), s(), s(), s(), h(), h(), h(), Arithmetic(), Tensor(), Hierarchy())
+        arithmetic = Arithmetic(), Tensor()
+        return cls(s(), s(), s(), s(), s(), s(), h(), h(), h(), ConstantCounts(), *arithmetic, Hierarchy())
 
     def __add__(self, other: Counters) -> Counters:
         """Add field by field, dirty_bytes too, though it is a state (see Hierarchy)."""

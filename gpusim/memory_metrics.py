@@ -2,7 +2,7 @@
 
 Requests and sectors are arithmetic on addresses and equal the card's to the last one; hits follow the model
 of L1. Shared loads and stores have ncu's names as compiled, which the card counts, and names of ours as
-written. What it leaves out: texture and surface accesses, constant memory, and every throughput (time).
+written. What it leaves out: texture and surface accesses, and every throughput (time).
 """
 
 from __future__ import annotations
@@ -232,6 +232,29 @@ def _shared_total() -> Metric:
         "Use its _op_ld, _op_st and _op_atom.")
 
 
+def _constant() -> list[Metric]:
+    """Return the metrics of constant memory (arrays from outside the kernel, and cuda.const.array_like)."""
+    return [
+        Metric(
+            "smsp__inst_executed_op_ldc.sum", "inst", "InstructionStats", "Constant Load Instructions",
+            MODELLED, space("const_load", "requests"),
+            "Warp instructions: loads of constant arrays in the kernel's source.",
+            "requests: one for each access of the source by a warp with an active lane",
+            "It does not count parameters; the card has no instruction of its own for an element at a place "
+            "that is known when compiling."),
+        _table(
+            "gpusim__constant_load_addresses.sum", "request", "Constant Load Addresses", EXACT,
+            space("const_load", "addresses"),
+            "Different addresses of each request, which the constant cache serves one after another.",
+            "from the 32 lane addresses and the mask", "It does not count misses of the constant caches.",
+            "Let the lanes of a warp read the same element, or copy the table to shared memory."),
+        _table(
+            "gpusim__constant_load_bytes.sum", "byte", "Constant Load Bytes Of Threads", EXACT,
+            space("const_load", "bytes"), "Bytes that the threads ask for.", "active lanes * element size",
+            "A broadcast counts for each lane."),
+    ]
+
+
 def _time() -> list[Metric]:
     rows = [
         ("dram__bytes.sum.per_second", "byte/second", "Memory Throughput"),
@@ -251,4 +274,4 @@ METRICS: tuple[Metric, ...] = (
     *_time(), *_l1_hits(), *(m for op in KINDS for m in _l1_space("global", op)),
     *(m for op in ("ld", "st") for m in _per_request(op)),
     *(m for op in ("ld", "st") for m in _l1_space("local", op)),
-    *(m for op in ("ld", "st", "atom") for m in _shared(op)), _shared_total(), *_instructions())
+    *(m for op in ("ld", "st", "atom") for m in _shared(op)), _shared_total(), *_instructions(), *_constant())

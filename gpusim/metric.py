@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpusim.counters import Issued, SharedCounts, SpaceCounts
+from gpusim.counters import AccessCounts, Issued, SharedCounts
 from gpusim.launch import Launch
 
 Value = int | float | None
@@ -114,11 +114,11 @@ def ratio(part: float, whole: float, scale: float = 1.0) -> float | None:
 
 
 def space(name: str, field: str) -> Formula:
-    """Return the formula that reads one field of one SpaceCounts or SharedCounts, such as ("global_load",
+    """Return the formula that reads one field of the counts of one kind of access, such as ("global_load",
     "sectors")."""
 
     def read(launch: Launch) -> Value:
-        counts: SpaceCounts | SharedCounts = getattr(launch.counters, name)
+        counts: AccessCounts = getattr(launch.counters, name)
         return int(getattr(counts, field))
 
     return read

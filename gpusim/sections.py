@@ -190,7 +190,8 @@ def memory(launch: Launch) -> Section:
         ("Bytes Dirty In L2 At The End", "byte", value("gpusim__l2_dirty_bytes_end.sum"), MODELLED),
         ("Memory Throughput", "byte/second", None, NO_TIME),
     ]
-    tables = (metrics_table(rows), levels(launch), *shared_tables.shared_memory(launch))
+    shared, constant = shared_tables.shared_memory(launch), constant_memory(launch.counters)
+    tables = (metrics_table(rows), levels(launch), *shared, *constant)
     return Section("MemoryWorkloadAnalysis", "Memory Workload Analysis", tables, shared_tables.note(launch))
 
 
@@ -254,6 +255,14 @@ def _dram_rows(h: Hierarchy) -> tuple[tuple[Cell, ...], ...]:
     return tuple(
         ("L2-DRAM", name, "", "", nbytes // SECTOR_BYTES, nbytes, "", MODELLED) for name, nbytes in kinds
     )
+
+
+def constant_memory(counters: Counters) -> tuple[Table, ...]:
+    """Return the table of constant memory: requests, and the turns that lanes with other addresses take."""
+    c = counters.const_load
+    headers = ("Constant", "Requests", "Bytes Asked", "Addresses", "Per Request", "Source")
+    row: tuple[Cell, ...] = ("load", c.requests, c.bytes, c.addresses, ratio(c.addresses, c.requests), EXACT)
+    return (Table(headers, (row,), "lrrrrl"),) if c.requests else ()
 
 
 def compute(launch: Launch) -> Section | None:

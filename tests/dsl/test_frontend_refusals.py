@@ -285,7 +285,7 @@ REFUSED = {
     with_dict: "a dict is not in",
     with_star: "* or ** in a call is not in the kernel language; write the arguments out",
     with_print: "print is not in the kernel language yet; store the values in an array",
-    with_constant_memory: "cuda.const is not in the kernel language yet; pass the table as an array",
+    with_constant_memory: "cuda.const.array_like of the array 'o'; give a numpy array that is a global",
     with_cooperative_groups: "cuda.cg is not in the kernel language yet; end the kernel there",
     with_fp16: "cuda.fp16 is not in the kernel language yet; compute in float32",
     with_short_vector: "cuda.int32x2 of 1 numbers; give 2",

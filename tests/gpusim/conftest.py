@@ -28,6 +28,10 @@ SHARED = {
     "shared_store": (3168, 12_672, 99, 198, 99),
     "shared_atom": (320, 1_280, 10, 40, 10),
 }
+CONSTANT = {
+    # field: (lanes, bytes, requests, addresses)
+    "const_load": (200, 800, 9, 21),
+}
 ARITHMETIC = {
     "fadd": 7,
     "fmul": 11,
@@ -63,7 +67,7 @@ HIERARCHY = {
 def sample_counters() -> Counters:
     """Return counters in which every field of interest is another number; no local loads."""
     made = Counters.zero()
-    for table in (GLOBAL, SHARED):
+    for table in (GLOBAL, SHARED, CONSTANT):
         for name, numbers in table.items():
             part = getattr(made, name)
             for f, number in zip(fields(part), numbers, strict=True):

@@ -118,6 +118,9 @@ EXPECTED = {
     "sm__inst_executed_pipe_tensor.sum": 18, "sm__inst_executed_pipe_tensor_op_hmma.sum": 18,
     "sm__ops_path_tensor_src_fp16_dst_fp32.sum": 3 * 4096 + 2 * 8192,
     "sm__ops_path_tensor_src_bf16_dst_fp32.sum": 20_480, "sm__ops_path_tensor_src_tf32_dst_fp32.sum": 12_288,
+    # Constant memory.
+    "smsp__inst_executed_op_ldc.sum": 9, "gpusim__constant_load_addresses.sum": 21,
+    "gpusim__constant_load_bytes.sum": 800,
     # Roofline: 66.90816 and 33.45408 TFLOP/s over 4.8 TB/s.
     "gpusim__arithmetic_intensity_dram_fp32.ratio": 2018 / 9344, "gpusim__roofline_ridge_fp32.ratio": 13.9392,
     "gpusim__roofline_attainable_fp32.pct": 100 * 2018 / 9344 / 13.9392,
