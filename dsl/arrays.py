@@ -125,7 +125,7 @@ def _beyond(b: Builder, addr: Operand, nbytes: int) -> Operand:
 
 def _refuse_constant(b: Builder, array: Arr) -> None:
     if array.space == "const":
-        raise b.refuse(
+        raise b.mistake(
             f"a write to {array.name!r}, which is in constant memory", "pass the array as an argument"
         )
 
@@ -135,12 +135,12 @@ def store(b: Builder, array: Arr, addr: Operand, value: Value, cache: str = "") 
     _refuse_constant(b, array)
     if isinstance(array.type, str):
         if not isinstance(value, Val):
-            raise b.refuse(f"{array.name!r} is assigned {describe(value)}", "store one number at a time")
+            raise b.mistake(f"{array.name!r} is assigned {describe(value)}", "store one number at a time")
         operand = convert(b, value, array.type).operand
         return b.emit(St(array.space, array.type, (operand,), addr, array.name, b.loc, cache))
     vector = array.type
     if not isinstance(value, Vec) or value.type != vector:
-        raise b.refuse(
+        raise b.mistake(
             f"{array.name!r}, an array of {vector.name}, is assigned {describe(value)}",
             f"make one with cuda.{vector.name}({', '.join(vector.fields)})",
         )

@@ -176,7 +176,7 @@ def _const_array_like(frame: Frame, given: dict[str, Value], used: bool) -> Valu
     """Return a constant array itself: arrays from outside the kernel are in constant memory."""
     ary = given["ary"]
     if not isinstance(ary, Arr) or ary.space != "const":
-        raise frame.builder.refuse(
+        raise frame.builder.mistake(
             f"cuda.const.array_like of {describe(ary)}", "give a numpy array that is a global or a closure's"
         )
     return ary

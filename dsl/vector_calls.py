@@ -25,7 +25,7 @@ def _made(path: str, vector: VectorType) -> Emitter:
         for value in args:
             numbers += _numbers(frame, path, vector, value)
         if keywords or len(numbers) != vector.count:
-            raise b.refuse(
+            raise b.mistake(
                 f"cuda.{path} of {len(numbers)} numbers{', and keywords' if keywords else ''}",
                 f"give {vector.count}, as numbers or in shorter vectors: {path}({', '.join(vector.fields)})",
             )
@@ -39,7 +39,7 @@ def _numbers(frame: Frame, path: str, vector: VectorType, value: Value) -> list[
         return [value]
     if isinstance(value, Vec) and value.type.element == vector.element:
         return [v for v in value.items if isinstance(v, Val)]
-    raise frame.builder.refuse(
+    raise frame.builder.mistake(
         f"cuda.{path} of {kind(value)}", f"give numbers, or vectors of {TYPE_NAMES[vector.element]}"
     )
 

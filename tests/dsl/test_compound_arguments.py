@@ -187,7 +187,7 @@ def value_at_run_time(out):
 
 def test_the_value_of_a_member_chosen_at_run_time_is_refused():
     with pytest.raises(UnsupportedFeature, match="attribute of a member of Color that is chosen while"):
-        value_at_run_time[1, 1](np.zeros(1))
+        launch(value_at_run_time, 1, 1, (np.zeros(1),), Device(H200), engine="compiled")
 
 
 @cuda.jit
