@@ -22,7 +22,8 @@ IDEAL, ALL_FLOPS = "Ideal At DRAM", "FLOPs, All"
 def pair_fact(shape: Shape) -> Fact:
     """Count the (query, key) pairs in which the query sees the key."""
     whole = of_heads("N^2" if shape.N == shape.Nk else "N Nk", shape)
-    formula = "keys up to the row's place" if shape.causal else whole
+    seen = "keys of the row's window" if shape.window else "keys up to the row's place"
+    formula = seen if shape.causal or shape.window else whole
     return Fact("Pairs Visible", visible_pairs(shape) * shape.heads, "pair", formula)
 
 

@@ -375,8 +375,8 @@ def test_a_tile_that_does_not_fit_names_its_buffers_and_the_largest_that_does():
 
 
 def test_tiles_over_48_kb_are_dynamic_shared_memory_and_smaller_ones_are_not():
-    assert shared_bytes(96, 64) == 0
-    assert shared_bytes(96, 72) == 2 * 4 * 96 * 72
+    assert shared_bytes(96, 96, 64) == shared_bytes(64, 128, 64) == 0
+    assert shared_bytes(96, 96, 72) == 2 * 4 * 96 * 72
 
 
 def test_the_main_job_has_its_registers_recorded_with_their_source():
