@@ -256,16 +256,19 @@ def test_a_variable_that_a_lane_has_not_assigned_holds_the_poison_of_its_registe
 
 @cuda.jit
 def decided_before_a_barrier(x, out):
+    mine = cuda.local.array(1, np.float64)
     row = cuda.blockIdx.x * 64 + cuda.threadIdx.x
     active = row < x.shape[0]
+    if active:
+        mine[0] = x[row]
     cuda.syncthreads()
     if active:
-        out[row] = 7
+        out[row] = mine[0]
 
 
 @pytest.mark.parametrize("rows", [20, 32, 40, 64])
 def test_a_condition_from_before_a_barrier_holds_behind_it_though_its_operands_are_gone(rows: int) -> None:
-    got = everywhere(decided_before_a_barrier, 64, np.zeros(rows), np.zeros(64, np.int64))
+    got = everywhere(decided_before_a_barrier, 64, np.full(rows, 7.0), np.zeros(64))
     assert got.tolist() == [7] * rows + [0] * (64 - rows)
 
 
