@@ -29,6 +29,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGES = ("numba-cuda", "nvidia-nvvm", "nvidia-cuda-nvrtc", "nvidia-cuda-nvcc")
 TARGET = (9, 0)
 HEAD_DIMENSIONS = (16, 48, 64, 80, 128)
+ROW_DIMENSIONS = (16, 32, 48, 64, 80, 96, 128)
 TILES = ((64, 64), (32, 32), (64, 32), (128, 64))
 """(Br, Bc) of flash_forward that are recorded."""
 CASES: dict[str, list[dict[str, Any]]] = {
@@ -53,6 +54,11 @@ CASES: dict[str, list[dict[str, Any]]] = {
         for causal in (False, True)
         for fixed in (False, True)
     ],
+    "flash_row_delta": [{"d": d} for d in ROW_DIMENSIONS],
+    **{
+        f"flash_row_{part}": [{"d": d, "causal": c} for d in ROW_DIMENSIONS for c in (False, True)]
+        for part in ("forward", "dq", "dv", "dk")
+    },
     "standard_attention": [{"d": d, "causal": c} for d in HEAD_DIMENSIONS for c in (False, True)],
 }
 

@@ -68,6 +68,17 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
          "kv_heads": 1},
         {"N": 12, "Nk": 18, "d": 4, "Br": 8, "Bc": 8, "window": 5, "q_start": 6, "deterministic": True},
     ],
+    "flash_row_forward": [
+        {"T": 16, "H": 1, "HKV": 1, "d": 16, "Br": 32},
+        {"T": 21, "Tk": 30, "q_start": 9, "H": 2, "HKV": 1, "d": 20, "causal": True, "window": 7, "Bc": 5},
+    ],
+    **{
+        f"flash_row_{part}": [
+            {"T": 16, "H": 1, "HKV": 1, "d": 16, "Br": 32},
+            {"T": 11, "Tk": 14, "q_start": 3, "H": 2, "HKV": 1, "d": 20, "causal": True, "window": 7},
+        ]
+        for part in ("delta", "dq", "dv", "dk")
+    },
     "standard_attention": [
         {"N": 5, "d": 4},
         {"N": 33, "Nk": 40, "d": 8},
