@@ -20,7 +20,16 @@ from typing import Any
 import numpy as np
 
 from gpusim.errors import BadOption
-from kernels_sim.formulas import PER_SECTOR, WARP, ceil_div, matrix_sectors, run_sectors, shared, space
+from kernels_sim.formulas import (
+    ELEMENT_BYTES,
+    SECTOR_BYTES,
+    WARP,
+    ceil_div,
+    matrix_sectors,
+    run_sectors,
+    shared,
+    space,
+)
 
 SMALL_FOOTPRINT_BYTES = 8 << 20
 """Problems up to this size stay whole in the L2 of every simulated card."""
@@ -231,23 +240,31 @@ def attention_flops(shape: Shape, backward: bool = False, recompute: bool = True
 
 @dataclass(frozen=True)
 class Access:
-    """Count float32 accesses: lanes, requests, sectors (0 in shared memory); they add, and scale by a
-    number.
+    """Count accesses: lanes, requests, sectors (0 in shared memory), bytes; they add, and scale by a number.
+
+    Bytes that are not given are 4 a lane.
     """
 
     lanes: int = 0
     requests: int = 0
     sectors: int = 0
+    bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.bytes is None:
+            object.__setattr__(self, "bytes", ELEMENT_BYTES * self.lanes)
 
     def __add__(self, other: Access) -> Access:
-        return Access(self.lanes + other.lanes, self.requests + other.requests, self.sectors + other.sectors)
+        return Access(self.lanes + other.lanes, self.requests + other.requests, self.sectors + other.sectors,
+                      self.bytes + other.bytes)
 
     def __mul__(self, times: int) -> Access:
-        return Access(self.lanes * times, self.requests * times, self.sectors * times)
+        return Access(self.lanes * times, self.requests * times, self.sectors * times, self.bytes * times)
 
     def paths(self, name: str) -> dict[str, int]:
         """Return the counters of a global space ("global_load") by their paths."""
-        return space(name, lanes=self.lanes, requests=self.requests, sectors=self.sectors)
+        return space(name, lanes=self.lanes, requests=self.requests, sectors=self.sectors,
+                     lane_bytes=self.bytes)
 
     def shared_paths(self, name: str) -> dict[str, int]:
         """Return the counters of a shared space ("shared_load") where no two words of a request share a
@@ -256,12 +273,12 @@ class Access:
         return shared(name, lanes=self.lanes, requests=self.requests, wavefronts=self.requests)
 
 
-def linear(start: int, count: int, threads: int) -> Access:
+def linear(start: int, count: int, threads: int, size: int = ELEMENT_BYTES) -> Access:
     """Count a block's access to `count` consecutive elements: thread t takes t, t + threads, and so on.
 
-    start: elements between a multiple of 32 bytes and the first of them.
+    start: elements of `size` bytes between a multiple of 32 bytes and the first of them.
     """
-    return _linear(start % PER_SECTOR, count, threads)
+    return _linear(start % (SECTOR_BYTES // size), count, threads, size)
 
 
 def requests_of(count: int, threads: int) -> list[tuple[int, int]]:
@@ -274,20 +291,23 @@ def requests_of(count: int, threads: int) -> list[tuple[int, int]]:
 
 
 @lru_cache(maxsize=4096)
-def _linear(phase: int, count: int, threads: int) -> Access:
+def _linear(phase: int, count: int, threads: int, size: int) -> Access:
     runs = requests_of(count, threads)
-    return Access(count, len(runs), sum(run_sectors(phase + first, n) for first, n in runs))
+    sectors = sum(run_sectors(phase + first, n, size) for first, n in runs)
+    return Access(count, len(runs), sectors, size * count)
 
 
-def row_segments(rows: int, width: int) -> Access:
+def row_segments(rows: int, width: int, size: int = ELEMENT_BYTES) -> Access:
     """Count one access to each element of a matrix (rows, width), 32 neighbours of a row a request."""
-    return Access(rows * width, rows * ceil_div(width, WARP), matrix_sectors(rows, width))
+    sectors = matrix_sectors(rows, width, size)
+    return Access(rows * width, rows * ceil_div(width, WARP), sectors, size * rows * width)
 
 
-def each_row(rows: int, width: int, threads: int) -> Access:
+def each_row(rows: int, width: int, threads: int, size: int = ELEMENT_BYTES) -> Access:
     """Count the accesses to `rows` rows of `width` elements in a run, each row by a block of `threads`."""
-    phases = ((i * width, ceil_div(rows - i, PER_SECTOR)) for i in range(min(rows, PER_SECTOR)))
-    return sum((linear(phase, width, threads) * n for phase, n in phases), Access())
+    alike = SECTOR_BYTES // size
+    phases = ((i * width, ceil_div(rows - i, alike)) for i in range(min(rows, alike)))
+    return sum((linear(phase, width, threads, size) * n for phase, n in phases), Access())
 
 
 def arithmetic(*terms: tuple[int, dict[str, int]]) -> dict[str, int]:
@@ -352,13 +372,21 @@ def weigh(p: np.ndarray, v: np.ndarray, visible: np.ndarray) -> np.ndarray:
 
 
 def dram(read: int, written: int, sizes: tuple[int, ...]) -> dict[str, int]:
-    """Return DRAM's counters for `read` and `written` distinct elements with cold caches, if they follow.
+    """Return DRAM's counters for `read` and `written` distinct elements of 4 bytes, if they follow.
 
-    They do where all fits L2 by far and the pieces of arrays in `sizes` (elements) end on 64-byte
-    boundaries: each sector is read once, nothing is written back, what was stored is dirty at the end. Else
-    the answer is empty.
+    sizes: elements of the pieces of arrays. See dram_of_bytes.
     """
-    if any(n % (2 * PER_SECTOR) for n in sizes) or 4 * (read + written) > SMALL_FOOTPRINT_BYTES:
+    return dram_of_bytes(4 * read, 4 * written, tuple(4 * n for n in sizes))
+
+
+def dram_of_bytes(read: int, written: int, sizes: tuple[int, ...]) -> dict[str, int]:
+    """Return DRAM's counters for `read` and `written` distinct bytes with cold caches, if they follow.
+
+    They do where all fits L2 by far and the pieces of arrays in `sizes` (bytes) end on 64-byte boundaries:
+    each sector is read once, nothing is written back, what was stored is dirty at the end. Else the answer is
+    empty.
+    """
+    if any(n % (2 * SECTOR_BYTES) for n in sizes) or read + written > SMALL_FOOTPRINT_BYTES:
         return {}
-    return {"hierarchy.dram_read_bytes": 4 * read, "hierarchy.dram_write_bytes": 0,
-            "hierarchy.dirty_bytes": 4 * written}
+    return {"hierarchy.dram_read_bytes": read, "hierarchy.dram_write_bytes": 0,
+            "hierarchy.dirty_bytes": written}

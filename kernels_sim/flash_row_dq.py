@@ -10,7 +10,7 @@ What to look at in the report (T = 128, 4 heads over 2, d = 64):
   request. With --window each lane starts at the first key of its own row: 32 rows side by side, 32 sectors.
 - L1 hit rate: K and V of a head are walked by every warp of every block. There is no tile: L1 is the tile.
 - Loads: K is asked for twice a pair, for the score and for dQ.
-- Registers: q, dO and dQ take 3 d registers a thread; at d = 128 they do not fit.
+- Registers: q, dO and dQ take 3 d registers a thread; at d = 64 a compiler spills.
 
 What it leaves out: 16-bit types.
 """

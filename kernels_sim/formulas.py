@@ -1,7 +1,7 @@
-"""Closed forms that several kernels share: requests and sectors of rows of 4-byte elements, in integers.
+"""Closed forms that several kernels share: requests and sectors of rows of elements, in integers.
 
-What it models: arrays that start at a 256-byte boundary and hold 4-byte elements, so that element number e
-lies in sector e // 8, and warps whose active lanes touch consecutive elements. What it leaves out:
+What it models: arrays that start at a 256-byte boundary and hold elements of `size` bytes, 4 if not given, so
+that element number e lies in sector e size // 32, and warps whose active lanes touch consecutive elements. What it leaves out:
 data-dependent addresses (each kernel derives its own). Checked by `l1tex__t_requests_*` and
 `l1tex__t_sectors_*`, which equal these numbers on the card to the last sector.
 """
@@ -14,7 +14,8 @@ from gpusim.errors import BadOption
 
 WARP = 32
 ELEMENT_BYTES = 4
-PER_SECTOR = 32 // ELEMENT_BYTES
+SECTOR_BYTES = 32
+PER_SECTOR = SECTOR_BYTES // ELEMENT_BYTES
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -22,34 +23,38 @@ def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def run_sectors(start: int, count: int) -> int:
+def run_sectors(start: int, count: int, size: int = ELEMENT_BYTES) -> int:
     """Return the sectors of `count` consecutive elements from element number `start`; 0 for none."""
-    return (start % PER_SECTOR + count - 1) // PER_SECTOR + 1 if count > 0 else 0
+    per_sector = SECTOR_BYTES // size
+    return (start % per_sector + count - 1) // per_sector + 1 if count > 0 else 0
 
 
-def row_sectors(start: int, cols: int) -> int:
+def row_sectors(start: int, cols: int, size: int = ELEMENT_BYTES) -> int:
     """Return the sectors of one row that is read 32 elements a request, from element number `start`.
 
     A row that starts inside a sector costs one more sector in every request of 32.
     """
-    return cols // WARP * run_sectors(start, WARP) + run_sectors(start, cols % WARP)
+    return cols // WARP * run_sectors(start, WARP, size) + run_sectors(start, cols % WARP, size)
 
 
-def matrix_sectors(rows: int, cols: int) -> int:
+def matrix_sectors(rows: int, cols: int, size: int = ELEMENT_BYTES) -> int:
     """Return the sectors of a C-contiguous rows x cols matrix that is read row by row, 32 elements a request.
 
-    The alignment of row y is y * cols mod 8, so 8 rows stand for all.
+    The alignment of row y is y * cols mod the elements of a sector (8 at 4 bytes), so 8 rows stand for all.
     """
+    alike = SECTOR_BYTES // size
     return sum(
-        ceil_div(rows - y, PER_SECTOR) * row_sectors(y * cols, cols) for y in range(min(rows, PER_SECTOR))
+        ceil_div(rows - y, alike) * row_sectors(y * cols, cols, size) for y in range(min(rows, alike))
     )
 
 
-def space(path: str, *, lanes: int, requests: int, sectors: int) -> dict[str, int]:
-    """Return the four counters of one kind of access to global memory, 4 bytes a lane."""
+def space(
+    path: str, *, lanes: int, requests: int, sectors: int, lane_bytes: int | None = None
+) -> dict[str, int]:
+    """Return the four counters of one kind of access to global memory; 4 bytes a lane if not given."""
     return {
         f"{path}.lanes": lanes,
-        f"{path}.bytes": lanes * ELEMENT_BYTES,
+        f"{path}.bytes": lanes * ELEMENT_BYTES if lane_bytes is None else lane_bytes,
         f"{path}.requests": requests,
         f"{path}.sectors": sectors,
     }

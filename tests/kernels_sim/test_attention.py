@@ -187,6 +187,15 @@ def test_row_segments_count_a_matrix_row_by_row():
     assert attention.row_segments(3, 4) == Access(12, 3, 3)
 
 
+def test_16_bit_elements_take_half_the_sectors_and_bytes_and_add_to_wide_ones():
+    half = attention.linear(0, 64, 64, 2)
+    assert half == Access(64, 2, 4, 128)
+    assert half + attention.linear(0, 64, 64) == Access(128, 4, 12, 384)
+    assert (half * 3).paths("global_load")["global_load.bytes"] == 384
+    assert attention.row_segments(2, 40, 2) == Access(80, 4, 3 + 4, 160)
+    assert attention.each_row(2, 40, 64, 2) == attention.row_segments(2, 40, 2)
+
+
 def test_accesses_add_and_multiply():
     assert Access(1, 2, 3) + Access(10, 20, 30) * 2 == Access(21, 42, 63)
 

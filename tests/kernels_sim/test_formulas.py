@@ -74,3 +74,10 @@ def test_an_option_below_its_least_value_names_kernel_option_and_limit():
 def test_an_unknown_choice_lists_the_choices():
     with pytest.raises(BadOption, match=r"'fast', it must be one of naive, tiled"):
         require_choice("transpose", "variant", "fast", ("naive", "tiled"))
+
+
+def test_elements_of_2_bytes_lie_16_in_a_sector():
+    assert run_sectors(0, 32, 2) == 2
+    assert run_sectors(15, 2, 2) == 2
+    assert row_sectors(0, 40, 2) == 2 + 1
+    assert matrix_sectors(3, 24, 2) == 2 + 2 + 2  # bytes 0 to 48, 48 to 96, 96 to 144
