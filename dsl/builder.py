@@ -81,18 +81,15 @@ class Builder:
         self.emit(Selp(type_, dst, a, b, cond, self.loc))
         return dst
 
-    def cvt(self, src: Operand, from_type: str, to_type: str) -> Reg:
+    def cvt(self, src: Operand, from_type: str, to_type: str, saturate: bool = False) -> Reg:
         """Emit a conversion into a new register."""
-        self._must_compute(from_type)
-        self._must_compute(to_type)
         dst = self.reg(to_type)
-        self.emit(Cvt(dst, to_type, src, from_type, self.loc))
+        self.emit(Cvt(dst, to_type, src, from_type, self.loc, saturate))
         return dst
 
     def _must_compute(self, type_: str) -> None:
         if type_ in STORED:
-            raise self.mistake(f"{TYPE_NAMES[type_]} in arithmetic or a conversion is not in the kernel "
-                              "language yet", "load, store and exchange such numbers; compute in float32")
+            raise self.mistake(f"arithmetic of {TYPE_NAMES[type_]}", "convert it first, e.g. np.float32(x)")
 
     def bitcast(self, src: Operand, from_type: str, to_type: str) -> Reg:
         """Emit a reinterpretation into a new register."""

@@ -18,7 +18,6 @@ from dsl import arrays, lowering, mathlib, number_calls, operator_calls, roundin
 from dsl.device_args import Keywords, kind
 from dsl.expressions import as_scalar, evaluate
 from dsl.frame import Frame, Returns
-from dsl.lowering import convert
 from dsl.source import find
 from dsl.types import FLOATS, element_type
 from dsl.values import Arr, Device, Method, Static, Tup, Val, Value, describe
@@ -87,7 +86,7 @@ def _cast(frame: Frame, target: Any, element: str, args: tuple[Value, ...]) -> V
         target is int and v.type not in FLOATS and v.type != "pred"
     ):
         return v  # numba: float(float32) stays float32, int(int32) stays int32
-    return convert(b, v, element)
+    return lowering.cast(b, v, element)
 
 
 def _extremum(op: str) -> Callable[[Frame, tuple[Value, ...]], Value]:

@@ -8,8 +8,9 @@ metric; tests hold it against the interpreter.
 
 from __future__ import annotations
 
-from dsl import ir
+from dsl import codegen_narrow, ir
 from dsl.floats import EX2_COEFFICIENTS
+from dsl.formats import FORMATS
 from dsl.llvm import LANES, TYPES, Text, immediate, vector
 
 MAGIC = 12582913.0
@@ -63,6 +64,8 @@ def emit(lane: Lane, op: str, args: list[str], imms: list[int | float | None], s
     """
     if lane.type == "pred":
         return _predicate(lane, op, args)
+    if lane.type in FORMATS:
+        return _narrow(lane, op, args)
     if lane.type[0] == "f":
         return _float(lane, op, args, imms)
     return _integer(lane, op, args, imms, small)
@@ -72,6 +75,24 @@ def _predicate(lane: Lane, op: str, args: list[str]) -> str:
     if op == "not":
         return lane.bin("xor", args[0], lane.k(True))
     return args[0] if op == "mov" else lane.bin(op, *args)
+
+
+def _narrow(lane: Lane, op: str, args: list[str]) -> str:
+    """Return an operation of float16 or bfloat16."""
+    match op:
+        case "mov":
+            return args[0]
+        case "neg":
+            return codegen_narrow.negated(lane, args[0])
+        case "abs":
+            return codegen_narrow.absolute(lane, args[0])
+        case "fma":
+            return codegen_narrow.fma(lane, *args)
+        case "add" | "sub" | "mul" | "min" | "max" | "floor" | "ceil" | "trunc" | "rint":
+            single = lane.other("f32")
+            wide = [codegen_narrow.widen(lane, a) for a in args]
+            return codegen_narrow.narrow(single, _float(single, op, wide, [None] * len(wide)), lane.type)
+    raise ir.MalformedIR(f"{op} of {lane.type}")
 
 
 _INT_PLAIN = ("add", "sub", "mul", "and", "or", "xor")
@@ -231,7 +252,7 @@ def _fma_down(lane: Lane, args: list[str], imms: list[int | float | None]) -> st
     wide = lane.other("f64")
     x, y, z = (lane.cast("fpext", v, wide) for v in args)
     product = wide.bin("fmul", x, y)
-    total, rest = _two_sum(wide, product, z)
+    total, rest = codegen_narrow.two_sum(wide, product, z)
     nearest = wide.cast("fptrunc", total, lane)
     back = lane.cast("fpext", nearest, wide)
     flag = lane.other("pred")
@@ -241,12 +262,6 @@ def _fma_down(lane: Lane, args: list[str], imms: list[int | float | None]) -> st
     stepped = lane.select(flag.bin("and", above, finite), _next_below(lane, nearest), nearest)
     cancels = flag.bin("and", wide.cmp("fcmp oeq", total, wide.k(0.0)), _any_negative(wide, product, z))
     return lane.select(cancels, lane.k(-0.0), stepped)
-
-
-def _two_sum(lane: Lane, a: str, b: str) -> tuple[str, str]:
-    s = lane.bin("fadd", a, b)
-    t = lane.bin("fsub", s, a)
-    return s, lane.bin("fadd", lane.bin("fsub", a, lane.bin("fsub", s, t)), lane.bin("fsub", b, t))
 
 
 def _any_negative(lane: Lane, a: str, b: str) -> str:
@@ -316,6 +331,8 @@ def _each_lane(lane: Lane, name: str, args: list[tuple[Lane, str]]) -> str:
 
 def compare(lane: Lane, op: str, a: str, b: str) -> str:
     """Return a predicate: a op b; NaN makes all but `ne` false."""
+    if lane.type in FORMATS:
+        return compare(lane.other("f32"), op, *(codegen_narrow.widen(lane, v) for v in (a, b)))
     if lane.type[0] == "f":
         return lane.cmp(f"fcmp {'une' if op == 'ne' else 'o' + op}", a, b)
     if op in ("eq", "ne") or lane.type == "pred":
@@ -323,11 +340,15 @@ def compare(lane: Lane, op: str, a: str, b: str) -> str:
     return lane.cmp(f"icmp {'s' if lane.signed else 'u'}{op}", a, b)
 
 
-def convert(lane: Lane, value: str, to_type: str) -> str:
+def convert(lane: Lane, value: str, to_type: str, saturate: bool = False) -> str:
     """Return `value` (of lane's type) converted as ir.Cvt says."""
-    to = lane.other(to_type)
     if to_type == lane.type:
         return value
+    if to_type in FORMATS:
+        return codegen_narrow.from_other(lane, value, to_type, saturate)
+    if lane.type in FORMATS:
+        return convert(lane.other("f32"), codegen_narrow.widen(lane, value), to_type)
+    to = lane.other(to_type)
     if to_type == "pred":
         return lane.cmp("fcmp une" if lane.type[0] == "f" else "icmp ne", value, lane.k(0))
     if lane.type == "pred":

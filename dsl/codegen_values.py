@@ -31,8 +31,8 @@ def value_of(cg: WarpCode, instr: Computing) -> str:
     match instr:
         case ir.Alu():
             return _alu(cg, instr, shape)
-        case ir.Cvt(to_type=to_type, src=src, from_type=from_type):
-            value = convert(Lane(cg.text, from_type, shape.varying), read(src, from_type), to_type)
+        case ir.Cvt(to_type=to_type, src=src, from_type=from_type, saturate=saturate):
+            value = convert(Lane(cg.text, from_type, shape.varying), read(src, from_type), to_type, saturate)
             return cg.reinterpreted(value, to_type, instr.dst.type, shape.varying)
         case ir.Bitcast(to_type=to_type, src=src, from_type=from_type):
             value = cg.reinterpreted(read(src, from_type), from_type, to_type, shape.varying)

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from dsl import ir
 from dsl.ir import Alu, Imm, Instr, Operand, Reg
 
+CONTRACTED = ("f32", "f64", "f16", "bf16")
+
 
 @dataclass
 class _Uses:
@@ -63,7 +65,7 @@ def _block(instrs: list[Instr], uses: _Uses, fn: ir.Function) -> list[Instr]:
 
 
 def _is_product(instr: Alu, uses: _Uses) -> bool:
-    if not (instr.op == "mul" and instr.type in ("f32", "f64") and not instr.tag):
+    if not (instr.op == "mul" and instr.type in CONTRACTED and not instr.tag):
         return False
     return uses.read[instr.dst] == uses.written[instr.dst] == 1
 
@@ -73,7 +75,7 @@ def _product_of(instr: Instr, open_products: dict[Reg, int]) -> int | None:
     if not (
         isinstance(instr, Alu)
         and instr.op in ("add", "sub")
-        and instr.type in ("f32", "f64")
+        and instr.type in CONTRACTED
         and not instr.tag
     ):
         return None

@@ -117,6 +117,7 @@ match_any_sync, match_all_sync, activemask, lanemask_lt = (
 popc, brev, clz, ffs, selp, fma, cbrt = (
     DeviceName(n) for n in ("popc", "brev", "clz", "ffs", "selp", "fma", "cbrt")
 )
+fp16, bf16, fp8 = (DeviceName(n) for n in ("fp16", "bf16", "fp8"))
 literal_unroll = DeviceName("literal_unroll")
 ldca, ldcg, ldcs, ldlu, ldcv = (DeviceName(n) for n in ("ldca", "ldcg", "ldcs", "ldlu", "ldcv"))
 stcg, stcs, stwb, stwt = (DeviceName(n) for n in ("stcg", "stcs", "stwb", "stwt"))
@@ -153,6 +154,7 @@ __all__ = [
     "any_sync",
     "atomic",
     "ballot_sync",
+    "bf16",
     "blockDim",
     "blockIdx",
     "brev",
@@ -171,6 +173,8 @@ __all__ = [
     "event_elapsed_time",
     "ffs",
     "fma",
+    "fp8",
+    "fp16",
     "get_current_device",
     "gpus",
     "grid",

@@ -82,9 +82,24 @@ def narrow(x: Array, form: Format, saturate: bool = False) -> Array:
     return codes.view(form.dtype)
 
 
+def fma_to_odd(a: Array, b: Array, c: Array) -> Array:
+    """Return a * b + c as float64 rounded to odd, of float32 arrays whose products float64 holds exactly."""
+    return _sum_to_odd(a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64))
+
+
+def exact_or_odd(x: Array) -> Array:
+    """Return numbers as float32 or float64: floats as they are, integers exactly, or rounded to odd."""
+    if x.dtype.kind == "f":
+        return x
+    if x.dtype.itemsize < 8:
+        return x.astype(np.float64)
+    high, low = x >> 32, x & 0xFFFFFFFF
+    return _sum_to_odd(high.astype(np.float64) * 2.0**32, low.astype(np.float64))
+
+
 def fma32(a: Array, b: Array, c: Array) -> Array:
     """Return a * b + c of float32 arrays, rounded once; the float64 product is exact (48 of 53 bits)."""
-    return _sum_to_odd(a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)).astype(np.float32)
+    return fma_to_odd(a, b, c).astype(np.float32)
 
 
 def fma32_sat(a: Array, b: Array, c: Array) -> Array:

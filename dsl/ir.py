@@ -66,9 +66,9 @@ class Alu:
     Integer ops: add sub mul div rem (truncating, as PTX) floordiv floormod (as Python) and or xor not shl shr
     min max neg abs mov popc brev clz (of the type's width, results in the same type). Float ops: add sub mul
     fma fma_sat fma_rm div sqrt rsqrt rcp ex2 lg2 neg abs min max mov copysign floor ceil trunc rint, and the
-    library calls named in `MATH_CALLS`. min and max of floats return the other operand when one is NaN (PTX
-    min.f32). Predicates: and or xor not mov. `tag` refines how the instruction becomes machine code, see
-    dsl/machine.py.
+    library calls named in `MATH_CALLS`; f16 and bf16 have add sub mul fma neg abs min max mov floor ceil
+    trunc rint. min and max of floats return the other operand when one is NaN (PTX min.f32). Predicates: and
+    or xor not mov. `tag` refines how the instruction becomes machine code, see dsl/machine.py.
     """
 
     op: str
@@ -83,8 +83,9 @@ class Alu:
 class Cvt:
     """Convert src from `from_type` to `to_type`.
 
-    Float to int truncates toward zero and saturates, int to float rounds to nearest even.
-    "pred" as a target tests src != 0; as a source it is 0 or 1.
+    Float to int truncates toward zero and saturates, anything to float rounds once to nearest even.
+    "pred" as a target tests src != 0; as a source it is 0 or 1. Too large a number for f16, bf16 and e5m2
+    becomes infinity, for e4m3 NaN; with `saturate` (PTX satfinite) the largest finite number.
     """
 
     dst: Reg
@@ -92,6 +93,7 @@ class Cvt:
     src: Operand
     from_type: str
     loc: Loc
+    saturate: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ import numpy as np
 
 from dsl import floats, ir
 from dsl.floats import Array
-from dsl.formats import FORMATS
+from dsl.formats import FORMATS, Format, encode
 
 DTYPES: dict[str, np.dtype[Any]] = {
     **{
@@ -47,6 +47,8 @@ DTYPES: dict[str, np.dtype[Any]] = {
 def constant(value: int | float | bool, type_: str) -> Any:
     """Return a constant in a type; integers wrap at the width."""
     dtype = DTYPES[type_]
+    if type_ in FORMATS:
+        return np.array(encode(float(value), FORMATS[type_]), f"u{dtype.itemsize}").view(dtype)[()]
     if dtype.kind in "iu" and not isinstance(value, float):
         bits = 8 * dtype.itemsize
         return np.array(int(value) & ((1 << bits) - 1), f"u{dtype.itemsize}").astype(dtype)[()]
@@ -187,6 +189,39 @@ FLOAT_OPS: dict[str, Op] = {
     "rint": np.rint,
 }
 
+NARROW_OPS = ("add", "sub", "mul", "min", "max", "floor", "ceil", "trunc", "rint")
+"""Operations of float16 and bfloat16 that are taken in float32, which is right (dsl/codegen_narrow.py)."""
+
+
+def _narrow_operation(op: str, form: Format) -> Op:
+    """Return the function of an operation of float16 or bfloat16."""
+    bits = np.dtype(f"u{form.bits // 8}")
+
+    def of_codes(f: Callable[[Array], Array]) -> Op:
+        return lambda a: np.where(np.isnan(a), form.nan, f(a.view(bits))).astype(bits).view(form.dtype)
+
+    match op:
+        case "mov":
+            return np.copy
+        case "neg":
+            return of_codes(lambda code: code ^ form.sign)
+        case "abs":
+            return of_codes(lambda code: code & (form.sign - 1))
+        case "fma":
+            return lambda a, b, c: floats.narrow(floats.fma_to_odd(*map(widen, (a, b, c))), form)
+    if op not in NARROW_OPS:
+        raise ir.MalformedIR(f"WarpIR has no operation {op!r} on {form.dtype}")
+    return lambda *args: floats.narrow(FLOAT_OPS[op](*map(widen, args)), form)
+
+
+def widen(x: Array) -> Array:
+    """Return narrow floats as float32: of bfloat16 the upper half, of others any NaN becomes 0x7FFFFFFF."""
+    if x.dtype == FORMATS["bf16"].dtype:
+        return (x.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    single = x.astype(np.float32)
+    return np.where(np.isnan(single), np.array(0x7FFFFFFF, np.uint32).view(np.float32), single)
+
+
 COMPARISONS: dict[str, Op] = {
     "lt": np.less,
     "le": np.less_equal,
@@ -199,6 +234,8 @@ COMPARISONS: dict[str, Op] = {
 
 def operation(op: str, type_: str) -> Op:
     """Return the function of an Alu operation in a type; raise MalformedIR for an unknown one."""
+    if type_ in FORMATS:
+        return _narrow_operation(op, FORMATS[type_])
     kind = DTYPES[type_].kind
     table = PREDICATE_OPS if kind == "b" else FLOAT_OPS if kind == "f" else INTEGER_OPS
     if op in table:
@@ -208,13 +245,17 @@ def operation(op: str, type_: str) -> Op:
     raise ir.MalformedIR(f"WarpIR has no operation {op!r} on {type_}")
 
 
-def convert(x: Array, to_type: str, from_type: str) -> Array:
+def convert(x: Array, to_type: str, from_type: str, saturate: bool = False) -> Array:
     """Convert between element types; the result has the dtype of `to_type`."""
     target = DTYPES[to_type]
+    if from_type in FORMATS:
+        x = widen(x)
     if from_type not in ir.REGISTER_TYPES:
         x = x.astype(DTYPES[from_type])
     if to_type == "pred":
         return x != 0
+    if to_type in FORMATS:
+        return floats.narrow(floats.exact_or_odd(x), FORMATS[to_type], saturate)
     if target.kind in "iu" and x.dtype.kind == "f":
         return floats.to_int(x, target)
     return x.astype(target)

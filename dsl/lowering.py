@@ -14,8 +14,12 @@ from typing import Any
 
 from dsl.builder import Builder
 from dsl.ir import BYTES, Imm, Operand, Reg
+from dsl.machine import APPROXIMATE
 from dsl.types import (
     FLOATS,
+    HALVES,
+    STORED,
+    TYPE_NAMES,
     UNSIGNED,
     binary_type,
     cast_value,
@@ -72,9 +76,9 @@ library's pow.
 """
 
 
-def constant(value: Any, element: str) -> Val:
+def constant(value: Any, element: str, saturate: bool = False) -> Val:
     """Return a constant of an element type, converted as the machine converts."""
-    return Val(Imm(cast_value(value, element)), element)
+    return Val(Imm(cast_value(value, element, saturate)), element)
 
 
 def convert(b: Builder, v: Val, element: str) -> Val:
@@ -84,12 +88,36 @@ def convert(b: Builder, v: Val, element: str) -> Val:
     """
     if v.type == element:
         return v
+    if v.type in STORED or element in STORED:
+        raise b.mistake(*_unconverted(v.type, element))
+    return cast(b, v, element)
+
+
+def _unconverted(source: str, element: str) -> tuple[str, str]:
+    """Say that numbers of 8 bits are converted where the kernel asks for it, and how."""
+    what = f"a {TYPE_NAMES[source]} where a {TYPE_NAMES[element]} is needed"
+    if element not in STORED:
+        return what, "convert it first, e.g. np.float32(x): float8 is stored and not computed with"
+    saturating = {"e4m3": "fp8_e4m3", "e5m2": "fp8_e5m2"}[element]
+    overflow = "NaN" if element == "e4m3" else "infinity"
+    return what, (f"say how it overflows: cuda.fp8.{saturating}(x) gives the largest finite number, "
+                  f"ml_dtypes.{TYPE_NAMES[element]}(x) {overflow}")
+
+
+def cast(b: Builder, v: Val, element: str, saturate: bool = False) -> Val:
+    """Convert a scalar where the kernel asks for it: as `convert`, and from and to 8-bit floats too.
+
+    saturate: too large a number for an 8-bit float becomes the largest finite one.
+    """
+    if v.type == element:
+        return v
     if isinstance(v.operand, Imm):
-        return constant(v.operand.value, element)
+        return constant(v.operand.value, element, saturate)
+    saturate = saturate and element in STORED
     source, target = register_type(v.type), register_type(element)
     operand: Operand = v.operand
     if source != target and {source, target} not in SAME_BITS:
-        operand = b.cvt(operand, source, target)
+        operand = b.cvt(operand, source, target, saturate)
         _keep_sign(b, v.operand, operand, source, target)
     return Val(_narrow(b, operand, v.type, element), element)
 
@@ -101,8 +129,17 @@ def _keep_sign(b: Builder, before: Operand, after: Operand, source: str, target:
 
 
 def _narrow(b: Builder, operand: Operand, source: str, element: str) -> Operand:
-    """Wrap a 32-bit register to an 8- or 16-bit element type, unless the value came from a type that fits."""
-    if BYTES[element] >= 4 or element == "pred" or source == "pred" or unify(source, element) == element:
+    """Wrap a 32-bit register to an 8- or 16-bit element type, unless the value came from a type that fits.
+
+    What a float was converted to saturates instead.
+    """
+    if element in (*FLOATS, "pred") or source == "pred" or BYTES[element] >= 4:
+        return operand
+    if source in FLOATS:
+        top = (1 << 8 * BYTES[element] - (element not in UNSIGNED)) - 1
+        below = b.alu("min", register_type(element), operand, Imm(top))
+        return below if element in UNSIGNED else b.alu("max", "s32", below, Imm(-top - 1))
+    if unify(source, element) == element:
         return operand
     if element in UNSIGNED:
         return b.alu("and", "u32", operand, Imm((1 << 8 * BYTES[element]) - 1))
@@ -160,6 +197,9 @@ def binary(b: Builder, op: str, x: Val, y: Val) -> Val:
     folded = _fold(FOLDS[op], x, y, element)
     if folded is not None:
         return folded
+    if op == "div" and element in HALVES:
+        wide = (convert(b, v, "f32").operand for v in (x, y))
+        return convert(b, Val(b.alu("div", "f32", *wide, tag=APPROXIMATE), "f32"), element)
     if op in ("floordiv", "floormod") and element in FLOATS:
         return _floor_divide(b, op, x.operand, y.operand, element)
     dst = b.alu(op, element, x.operand, y.operand)

@@ -16,15 +16,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dsl import ir
+from dsl.formats import FORMATS
 from gpusim.counters import Tensor
 
-KEYS = ("fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "mufu", "integer", "xu")
+KEYS = (
+    "fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "hadd", "hmul", "hfma", "hadd_cvt", "mufu", "integer",
+    "xu",
+)  # fmt: skip
 """Thread instructions, except xu: warp instructions on the special function pipe."""
 
-FLOATS = ("f32", "f64")
+NARROW = tuple(FORMATS)
+STORED = ("e4m3", "e5m2")
 PREDICATED = "predicated"
 """Tag of an operation that the machine code executes in no lane of ordinary numbers (the two FMUL of
 ex2.approx for denormals)."""
+
+APPROXIMATE = "approximate"
+"""Tag of a float32 operation that is short enough for a 16-bit result: the special function unit's
+approximation of a quotient, root or tanh (PTX .approx), sine and cosine with a short reduction."""
+UNCONTRACTED = "nocontract"
+"""Tag of a product or a sum that stays out of a fused multiply-add (PTX .rn)."""
 
 _NOTHING: dict[str, int] = {}
 _INTEGER = {"integer": 1}
@@ -76,6 +87,24 @@ F32: dict[str, dict[str, int]] = {
     "ldexp": {"fmul": 4, "integer": 4},
 }
 """ex2, lg2, rsqrt and rcp are the approximations of the MUFU itself; div has MUFU.RCP and FCHK on XU."""
+
+_SHORT_SINE = {"fadd": 1, "ffma": 7, "fmul": 1}
+_APPROXIMATE = {
+    "div": {"fmul": 1, **_MUFU},
+    "sqrt": _MUFU,
+    "tanh": _MUFU,
+    "sin": _SHORT_SINE,
+    "cos": _SHORT_SINE,
+}
+"""The float32 steps of 16-bit functions (h200 fact 41); sine and cosine of float16 need no long reduction."""
+
+HALF: dict[str, dict[str, int]] = {
+    "add": {"hadd": 1},
+    "sub": {"hadd": 1},
+    "mul": {"hmul": 1},
+    "fma": {"hfma": 1},
+}
+"""HADD2, HMUL2 and HFMA2, one for each thread's operation of float16 or bfloat16 (h200 fact 38)."""
 
 F64: dict[str, dict[str, int]] = {
     "add": {"dadd": 1},
@@ -136,6 +165,7 @@ FLOAT_ANY: dict[str, dict[str, int]] = {
 number is FRND, on XU."""
 
 
+_BY_TYPE = {"f32": F32, "f64": F64, "f16": HALF, "bf16": HALF}
 BIT_OPS = ("popc", "brev", "clz")
 """POPC, BREV and FLO in the machine code. Modelled, not measured: they are taken to run on XU, at its rate of
 16 results a clock and SM; one of 64 bits counts as two."""
@@ -152,19 +182,54 @@ def _alu(instr: ir.Alu) -> Mapping[str, int]:
     """Return the counts of an Alu operation."""
     if instr.type == "pred" or instr.op == "mov":
         return _NOTHING
-    if instr.type not in FLOATS:
+    if instr.type not in _BY_TYPE:
         return _integer(instr)
-    return FLOAT_ANY.get(instr.op) or (F32 if instr.type == "f32" else F64).get(instr.op, _NOTHING)
+    if instr.tag == APPROXIMATE:
+        return _APPROXIMATE[instr.op]
+    return FLOAT_ANY.get(instr.op) or _BY_TYPE[instr.type].get(instr.op, _NOTHING)
+
+
+_TO_F32 = {"f16": {"hadd_cvt": 1}, "bf16": _INTEGER, **dict.fromkeys(STORED, {"hadd_cvt": 1, "integer": 2})}
+_FROM_F32 = {"f16": _INTEGER, "bf16": _INTEGER, **dict.fromkeys(STORED, {"integer": 2})}
+_UNSATURATED, _BY_INTEGERS = {"integer": 18, "xu": 1}, {"integer": 17}
+"""To and from narrow floats (h200 fact 41): HADD2.F32 from float16, which ncu files under HADD; a shift from
+bfloat16; F2FP to either, on the integer pipe. An 8-bit float becomes float16 first. Without saturation, and
+of a float64, the headers make it in integer code: 17 operations on average of numbers of all sizes."""
 
 
 def _cvt(instr: ir.Cvt) -> Mapping[str, int]:
     """Return the counts of a conversion: one between a float and a number runs on XU (I2F, F2I, F2F), but
-    one from a 32-bit integer to float32 on the integer pipe (I2FP; h200 fact 25).
+    one from a 32-bit integer to float32 on the integer pipe (I2FP; h200 fact 25), and those between narrow
+    floats and float32 as the tables above say.
     """
-    kinds = {instr.to_type, instr.from_type}
-    if instr.to_type == "f32" and instr.from_type in ("s32", "u32"):
+    source, target = instr.from_type, instr.to_type
+    if "pred" in (source, target):
         return _INTEGER
-    return _ROUND if kinds & set(FLOATS) and "pred" not in kinds else _INTEGER
+    if target in STORED and source == "f64":
+        return _BY_INTEGERS
+    if target in STORED and not instr.saturate:
+        return _UNSATURATED
+    if source in NARROW or target in NARROW:
+        return _narrow_cvt(source, target)
+    if target == "f32" and source in ("s32", "u32"):
+        return _INTEGER
+    return _ROUND if {source, target} & set(ir.FLOATS) else _INTEGER
+
+
+def _narrow_cvt(source: str, target: str) -> Mapping[str, int]:
+    """Return the counts of a conversion with a narrow float: to float32 first, unless the other is a number
+    of 64 bits or an integer, which F2F, F2I and I2F turn into 16 bits at once.
+    """
+    if (source, target) in (("f16", "e4m3"), ("f16", "e5m2")):
+        return _FROM_F32[target]
+    steps: list[Mapping[str, int]] = []
+    if source in NARROW and (target in ("f32", "f64", *NARROW) or source in STORED):
+        steps.append(_TO_F32[source])
+    if target in NARROW and (source in ("f32", *NARROW) or target in STORED):
+        steps.append(_FROM_F32[target])
+    if {source, target} - {"f32", *NARROW}:
+        steps.append(_ROUND)
+    return {key: sum(step.get(key, 0) for step in steps) for key in KEYS if any(key in s for s in steps)}
 
 
 def count_mma(counts: Tensor, a_type: str, n: int = 1) -> None:

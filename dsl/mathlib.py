@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dsl import half
 from dsl.builder import Builder
 from dsl.ir import Imm, Operand
 from dsl.lowering import binary, constant, convert, extremum
 from dsl.machine import PREDICATED
-from dsl.types import FLOATS, exact_type, hypot_type, math_type
+from dsl.types import FLOATS, HALF_FUNCTIONS, exact_type, hypot_type, math_type, modf_type
 from dsl.values import Tup, Val
 
 LARGEST_SCALE = 2200
@@ -114,6 +115,8 @@ def call(b: Builder, name: str, args: tuple[Val, ...]) -> Val | Tup:
     arity = 3 if name == "fma" else 2 if name in (*PAIRS, "nextafter", "ldexp") else 1
     if len(args) != arity:
         raise b.mistake(f"math.{name} with {len(args)} arguments", f"it takes {arity} here")
+    if name in HALF_FUNCTIONS and args[0].type == "f16":
+        return half.function(b, name, args[0])
     if name in _SPECIAL:
         return _SPECIAL[name](b, *args)
     element = _TYPES.get(name, math_type)(*(a.type for a in args))
@@ -124,6 +127,11 @@ def call(b: Builder, name: str, args: tuple[Val, ...]) -> Val | Tup:
     if folded is not None:
         return folded
     return Val(_emit(b, name, element, tuple(v.operand for v in values)), element)
+
+
+def function_type(name: str, x: str) -> str:
+    """Return the type of a function of math of one number."""
+    return "f16" if name in HALF_FUNCTIONS and x == "f16" else math_type(x)
 
 
 def _power_type(x: str, n: str) -> str:
@@ -183,7 +191,7 @@ def ldexp(b: Builder, x: Val, n: Val) -> Val:
 
 def modf(b: Builder, x: Val) -> Tup:
     """Emit the fractional part and the whole part of x, both floats with x's sign."""
-    element = math_type(x.type)
+    element = modf_type(x.type)
     v = convert(b, x, element).operand
     whole = b.alu("trunc", element, v)
     infinite = b.setp("eq", element, b.alu("abs", element, v), Imm(math.inf))

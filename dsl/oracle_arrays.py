@@ -19,9 +19,10 @@ import numpy as np
 from dsl import messages
 from dsl.elements import VectorType
 from dsl.floats import Array
+from dsl.formats import FORMATS
 from dsl.ir import BYTES
 from dsl.messages import LANES
-from dsl.oracle_numbers import element_in, literal, number, sized
+from dsl.oracle_numbers import KINDS, element_in, literal, number, same_or_computable
 from dsl.oracle_threads import Site, Strand, Thread
 from dsl.oracle_vectors import Vector, VectorMaker, from_record
 from dsl.types import NUMPY_NAMES
@@ -173,14 +174,15 @@ def from_storage(value: Any) -> Any:
     """Return an element as kernels compute with it; one without a type of dsl/types.py as numpy has it."""
     if value.dtype.name not in NUMPY_NAMES:
         return value
-    return number(value.item(), element_in(value.dtype))
+    element = element_in(value.dtype)
+    return KINDS[element](value) if element in FORMATS else number(value.item(), element)
 
 
 def to_storage(value: Any, dtype: np.dtype[Any]) -> Any:
     """Convert what a kernel writes to an element type: integers wrap, floats truncate and saturate."""
     if dtype.name not in NUMPY_NAMES:
         return value
-    return sized(value, dtype)
+    return same_or_computable(value, element_in(dtype))
 
 
 Item = Callable[[int, FrameType], Any]

@@ -23,6 +23,7 @@ from dsl.lane_ops import DTYPES
 from dsl.messages import LANES, Dim3
 from dsl.oracle_arrays import Recorder, Tracked
 from dsl.oracle_atomics import Atomic, instruction_after
+from dsl.oracle_half import BFloat, Float8, Half
 from dsl.oracle_numbers import FLOAT_BASES, element_of, extremum, literal, number, sized
 from dsl.oracle_ptx import Ptx
 from dsl.oracle_vectors import VectorMaker
@@ -243,6 +244,8 @@ class Cuda(WarpOperations, BitFunctions, Cached):
         self.shared, self.local, self.atomic = _Shared(recorder), _Local(recorder), Atomic()
         self.ptx = Ptx(self)
         self.const = _Const()
+        self.fp16, self.bf16, self.fp8 = Half("f16"), BFloat(), Float8()
+        self.bf16.bfloat16 = Cast("bf16")
 
     @property
     def threadIdx(self) -> Index:
@@ -320,14 +323,12 @@ class Cuda(WarpOperations, BitFunctions, Cached):
 
     def cbrt(self, a: Any) -> Any:
         """Return the cube root, in float32 of a float32."""
-        dtype = np.float32 if isinstance(a, np.float32) else np.float64
+        dtype = FLOAT_BASES[types.exact_type(element_of(a) or "f64")]
         return _typed(floats.library("cbrt", np.atleast_1d(np.asarray(a, dtype)))[0])
 
     def fma(self, a: Any, b: Any, c: Any) -> Any:
         """Return a * b + c rounded once."""
-        dtype = np.result_type(
-            *(np.asarray(v).dtype if isinstance(v, np.generic) else np.float64 for v in (a, b, c))
-        )
+        dtype = FLOAT_BASES[types.math_type(*(element_of(v) or "f64" for v in (a, b, c)))]
         return _typed(floats.fma(*(np.atleast_1d(np.asarray(v, dtype)) for v in (a, b, c)))[0])
 
     def selp(self, test: Any, a: Any, b: Any) -> Any:
@@ -362,7 +363,7 @@ def rounded(x: Any, ndigits: Any = None) -> Any:
         if ndigits is None:
             return number(np.rint(wide), "s64")
         result = _to_digits(wide, int(ndigits)) if np.isfinite(wide) else wide
-        return number(result, "f32" if isinstance(x, np.float32) else "f64")
+        return number(result, types.exact_type(element_of(x) or "f64"))
 
 
 def _to_digits(x: Any, ndigits: int) -> Any:
@@ -381,6 +382,8 @@ def _float_type(name: str, args: Sequence[Any]) -> Any:
     elements = [element_of(a) or "" for a in args]
     if name in ("frexp", "ldexp"):
         return FLOAT_BASES[types.exact_type(elements[0])]
+    if name == "modf":
+        return FLOAT_BASES[types.modf_type(elements[0])]
     if name == "pow" and elements[0] == "f32" and elements[1] in ("s32", "u16"):
         return np.float32  # numba calls powi there
     rule = types.hypot_type if name in ("hypot", "atan2") else types.math_type
@@ -401,6 +404,8 @@ def _parts(name: str, x: Any) -> tuple[Any, Any]:
 class Math:
     """Stand for the module `math`: IEEE answers instead of exceptions, and float32 in gives float32 out."""
 
+    _half = Half("f16")
+
     def __getattr__(self, name: str) -> Any:
         known = getattr(math, name)
         if not callable(known):
@@ -408,6 +413,8 @@ class Math:
         return lambda *args: _typed(self._call(name, *args))
 
     def _call(self, name: str, *args: Any) -> Any:
+        if name in types.HALF_FUNCTIONS and element_of(args[0]) == "f16":
+            return self._half.function(name, args[0])
         dtype = _float_type(name, args)
         if name in _BY_NUMPY:
             return _BY_NUMPY[name](dtype(args[0]))

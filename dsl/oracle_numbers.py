@@ -21,8 +21,8 @@ from dsl.ir import BYTES
 from dsl.lane_ops import DTYPES
 from dsl.lowering import LARGEST_EXPONENT
 
-FLOAT_BASES: dict[str, Any] = {"f32": np.float32, "f64": np.float64, **dict.fromkeys(FORMATS, float)}
-"""What holds the floats of each type: a narrow one is a Python float that the type can hold."""
+FLOAT_BASES: dict[str, Any] = {"f32": np.float32, "f64": np.float64, **dict.fromkeys(FORMATS, np.float64)}
+"""What holds the floats of each type: a narrow one is a float64 that the type can hold."""
 BITWISE = ("and", "or", "xor", "shl", "shr")
 
 
@@ -62,6 +62,8 @@ def _comparison_method(compare: Callable[[Any, Any], bool]) -> Callable[[Any, An
         a, b = element_of(self), element_of(other)
         if a is None or b is None:
             return NotImplemented
+        if a in types.STORED or b in types.STORED:
+            raise TypeError(f"a comparison of {types.TYPE_NAMES[a]} and {types.TYPE_NAMES[b]}")
         if a in types.FLOATS or b in types.FLOATS:
             common = types.comparison_type(a, b)
             return Truth(compare(_plain(number(self, common)), _plain(number(other, common))))
@@ -122,15 +124,28 @@ def _plain(value: Any) -> Any:
     return base(value) if base is not None else int(value)
 
 
-def number(value: Any, element: str) -> Any:
-    """Convert to an element type as the machine does: integers wrap, floats round, truncate and saturate."""
+def number(value: Any, element: str, saturate: bool = False) -> Any:
+    """Convert to an element type as the machine does: integers wrap, floats round, truncate and saturate.
+
+    saturate: too large a number for an 8-bit float becomes the largest finite one.
+    """
     kind, source = KINDS[element], element_of(value)
     if type(value) is kind:
         return value
     if element in types.FLOATS and element not in FORMATS:
         whole = source not in (None, "pred", *types.FLOATS)
         return kind(DTYPES[source].type(value).astype(DTYPES[element]) if whole else value)  # type: ignore[index]
-    return kind(types.cast_value(float(value) if source in types.FLOATS else value, element))
+    bare = value if source is None else float(value) if source in types.FLOATS else int(value)
+    return kind(types.cast_value(bare, element, saturate))
+
+
+def same_or_computable(value: Any, element: str) -> Any:
+    """Convert as `number` where the kernel does not ask for it; raise TypeError from and to 8-bit floats."""
+    source = element_of(value)
+    if source != element and {source, element} & set(types.STORED):
+        names = (types.TYPE_NAMES.get(e or "", "thing without a type") for e in (source, element))
+        raise TypeError("a {} where a {} is needed".format(*names))
+    return number(value, element)
 
 
 @functools.cache
@@ -227,6 +242,8 @@ _FLOAT = {**_SHARED, "div": operator.truediv, "floordiv": _float_floordiv, "floo
 def _plan(op: str, a: type, b: type) -> tuple[str, Callable[[Any, Any], Any] | None] | None:
     """Return the type in which two classes of numbers are computed and how; None where they cannot be."""
     x, y = _element_of(a), _element_of(b)
+    if x in types.STORED or y in types.STORED:
+        return None
     if x is None or y is None or (op in BITWISE and {x, y} & set(types.FLOATS)):
         return None
     element = types.binary_type(op, x, y)
@@ -264,6 +281,8 @@ _UNARY: dict[str, Callable[[Any], Any]] = {"neg": operator.neg, "pos": operator.
 
 def unary(op: str, a: Any) -> Any:
     """Return -a ("neg"), +a ("pos") or ~a ("not"): computed in its own width, then widened."""
+    if a.element in types.STORED:
+        raise TypeError(f"arithmetic of {types.TYPE_NAMES[a.element]}")
     if op == "not" and a.element in types.FLOATS:
         raise TypeError(f"~ of a {types.TYPE_NAMES[a.element]}")
     if op == "not" and a.element == "pred":

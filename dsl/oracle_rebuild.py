@@ -17,6 +17,7 @@ import numpy as np
 from dsl import types
 from dsl.cuda import DeviceName
 from dsl.elements import VECTORS
+from dsl.half import numba_path
 from dsl.oracle_arrays import Recorder, Tracked
 from dsl.oracle_cuda import Cast, Cuda, Float, Math, maximum, minimum, rounded
 from dsl.oracle_loops import loops
@@ -119,6 +120,8 @@ class Rebuilder:
 
 def _numba_name(cuda: Cuda, value: Any) -> str | None:
     """Return the device name of a thing that was imported from numba.cuda by itself, None for others."""
+    if (path := numba_path(value)) is not None:
+        return path
     owner = getattr(getattr(value, "py_func", value), "__module__", None)
     name = getattr(value, "__name__", None)
     known = isinstance(owner, str) and owner.startswith(("numba.cuda", "numba_cuda"))

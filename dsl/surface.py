@@ -14,7 +14,19 @@ from enum import EnumMeta
 from types import ModuleType
 from typing import Any
 
-from dsl import lowering, memory_calls, number_calls, ptx_calls, vector_calls, views, warp_calls
+import ml_dtypes
+
+from dsl import (
+    half,
+    half_calls,
+    lowering,
+    memory_calls,
+    number_calls,
+    ptx_calls,
+    vector_calls,
+    views,
+    warp_calls,
+)
 from dsl.cuda import DeviceName
 from dsl.device_args import Emitter, Keywords, integer, matched, takes
 from dsl.elements import VECTORS, Element, alignment_of
@@ -29,9 +41,6 @@ REGISTERS = {"threadIdx": "tid", "blockIdx": "ctaid", "blockDim": "ntid", "gridD
 WARP_SIZE = 32
 LATER = {
     "cg": "end the kernel there: the next launch starts when every block is done",
-    "fp16": "compute in float32",
-    "bf16": "compute in float32",
-    "fp8": "compute in float32",
     "libdevice": "use math.*",
     "random": "make the numbers on the host and pass them as an array",
 }
@@ -49,7 +58,7 @@ def member(frame: Frame, module: Any, name: str) -> Value | None:
         return None
     if name == "ptx":
         raise frame.builder.mistake("cuda.ptx is a module of its own", "write `from dsl import ptx`")
-    return attribute(frame, name)
+    return attribute(frame, prefix(module) + name)
 
 
 def is_cuda_module(obj: Any) -> bool:
@@ -58,13 +67,21 @@ def is_cuda_module(obj: Any) -> bool:
     return name == "dsl.cuda" or name.startswith(("numba.cuda", "numba_cuda"))
 
 
+def prefix(module: Any) -> str:
+    """Return what stands before the names of a module of numba.cuda: "fp16." of numba.cuda.fp16, else ""."""
+    name = str(module.__name__).rpartition(".")[2]
+    return f"{name}." if name in half_calls.NAMESPACES else ""
+
+
 def resolve(frame: Frame, value: Value) -> Value:
     """Resolve a device name that was imported by itself (`from numba.cuda import grid`); leave others."""
     if not isinstance(value, Static):
         return value
     obj = value.obj
-    if isinstance(obj, EnumMeta):
+    if isinstance(obj, EnumMeta) or element_type(obj) is not None:
         return value
+    if (path := half.numba_path(obj)) is not None:
+        return attribute(frame, path)
     if isinstance(obj, DeviceName):
         return attribute(frame, obj.path)
     name = getattr(obj, "__name__", type(obj).__name__)
@@ -92,6 +109,8 @@ def attribute(frame: Frame, path: str) -> Value:
         return Val(frame.builder.special("laneid"), "s32")
     if path == "warpsize":
         return Val(Imm(WARP_SIZE), "s32")
+    if path == "bf16.bfloat16":
+        return Static(ml_dtypes.bfloat16)
     if path in CALLS or any(name.startswith(f"{path}.") for name in CALLS):
         return Device(path)
     if head == "ptx":  # nobody else has these names
@@ -258,5 +277,6 @@ CALLS: dict[str, Emitter] = {
     **number_calls.CALLS,
     **vector_calls.CALLS,
     **ptx_calls.CALLS,
+    **half_calls.CALLS,
 }
 """What a kernel may call, by the name under `cuda`, or ptx.<name>."""

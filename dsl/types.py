@@ -41,12 +41,21 @@ NUMPY_NAMES = {
 TYPE_NAMES = {short: name for name, short in NUMPY_NAMES.items()}
 NUMBA_NAMES = {"__nv_bfloat16": "bf16", "__nv_fp8_e4m3": "e4m3", "__nv_fp8_e5m2": "e5m2"}
 """How numba.cuda's own types that numba lacks print."""
-STORED = ("f16", "bf16", "e4m3", "e5m2")
-"""Types that arrays hold and registers carry, without arithmetic and conversions."""
+HALVES = ("f16", "bf16")
+STORED = ("e4m3", "e5m2")
+"""Types that arrays hold and registers carry; to compute, a kernel converts them."""
 FLOATS = ir.FLOATS
+HALF_OPERATORS = ("add", "sub", "mul", "div")
+"""Operators that numba has for 16-bit floats; the others take them in float32."""
 UNSIGNED = ("u8", "u16", "u32", "u64")
-EXACT_IN_F32 = ("pred", "s8", "u8", "s16")
+EXACT_IN_F32 = ("pred", "s8", "u8", "s16", *HALVES, *STORED)
 """Types that numba turns into float32 when they meet one; every other integer makes float64."""
+EXACT_IN_HALF = {"f16": ("f16", "pred", "s8"), "bf16": ("bf16", "s8", "u8")}
+"""Types that numba turns into a 16-bit float when an operator has one beside it."""
+HALF_FUNCTIONS = (
+    "exp", "exp2", "log", "log2", "log10", "sin", "cos", "sqrt", "floor", "ceil", "trunc", "fabs",
+)  # fmt: skip
+"""Functions of math that numba has for float16; any other one gives float32 of it, as all do of bfloat16."""
 
 
 @dataclass(frozen=True)
@@ -217,6 +226,8 @@ def unify(a: str, b: str) -> str:
         return a
     if a == "pred":
         return b
+    if (half := half_type(a, b, (*EXACT_IN_F32[1:3], *HALVES))) is not None:
+        return half
     if a in FLOATS or b in FLOATS:
         return "f32" if all(t == "f32" or BYTES[t] <= 2 for t in (a, b)) else "f64"
     if (a in UNSIGNED) == (b in UNSIGNED):
@@ -237,12 +248,26 @@ def binary_type(op: str, a: str, b: str) -> str:
     if op in ("and", "or", "xor") and a == b == "pred":
         return "pred"
     if a in FLOATS or b in FLOATS:
-        if op == "pow" and a == "f32" and b not in FLOATS:
+        if op == "pow" and a in ("f32", *HALVES) and b not in FLOATS:
             return "f32"
+        half = half_type(a, b)
+        if half is not None and op in HALF_OPERATORS:
+            return half
         return "f32" if all(t == "f32" or t in EXACT_IN_F32 for t in (a, b)) else "f64"
     if op == "div":
         return "f64"
     return "u64" if a in UNSIGNED and b in UNSIGNED else "s64"
+
+
+def half_type(a: str, b: str, exact: tuple[str, ...] | None = None) -> str | None:
+    """Return the 16-bit float in which an `a` and a `b` are computed, None where it is no 16-bit float.
+
+    exact: the types that turn into one (EXACT_IN_HALF).
+    """
+    for half in HALVES:
+        if half in (a, b) and {a, b} - {half} <= set(exact or EXACT_IN_HALF[half]) - set(HALVES):
+            return half
+    return None
 
 
 def unary_type(a: str) -> str:
@@ -268,13 +293,18 @@ def comparison_type(a: str, b: str) -> str:
 
 
 def math_type(*types: str) -> str:
-    """Return the type of a math.* call.
+    """Return the type of a math.* call but HALF_FUNCTIONS of a float16.
 
-    Float32 for a float32 argument alone, and float64 where an integer or a float64 is in it.
+    Float32 for a float of up to 32 bits alone, and float64 where an integer or a float64 is in it.
     """
     if len(types) == 1:
-        return types[0] if types[0] in FLOATS else "f64"
+        return "f32" if types[0] in ("f32", *HALVES) else "f64"
     return "f32" if all(t == "f32" or t in EXACT_IN_F32 for t in types) else "f64"
+
+
+def modf_type(a: str) -> str:
+    """Return the type of both parts of math.modf: float32 of a float32 alone, else float64."""
+    return "f32" if a == "f32" else "f64"
 
 
 def hypot_type(a: str, b: str) -> str:
@@ -304,15 +334,15 @@ def range_type(types: list[str]) -> str:
     return "s32" if all(register_type(t) in ("s32", "pred") for t in types) else "s64"
 
 
-def cast_value(value: Any, element: str) -> int | float | bool:
+def cast_value(value: Any, element: str, saturate: bool = False) -> int | float | bool:
     """Convert a Python number to an element type as the machine does.
 
-    Floats round, integers wrap, float to int truncates and saturates.
+    Floats round, integers wrap, float to int truncates and saturates; `saturate` as in dsl.formats.encode.
     """
     if element == "pred":
         return bool(value)
     if element in FORMATS:
-        return decode(encode(value, FORMATS[element]), FORMATS[element])
+        return decode(encode(value, FORMATS[element], saturate), FORMATS[element])
     if element in FLOATS:
         with np.errstate(over="ignore"):
             return float(np.float32(value)) if element == "f32" else float(value)

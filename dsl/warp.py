@@ -133,7 +133,9 @@ def _cvt(warp: Warp, instr: ir.Cvt, mask: Array) -> None:
         else _narrow_source(warp, instr)
     )
     warp.write(
-        instr.dst, widen(lane_ops.convert(source, instr.to_type, instr.from_type), instr.dst.type), mask
+        instr.dst,
+        widen(lane_ops.convert(source, instr.to_type, instr.from_type, instr.saturate), instr.dst.type),
+        mask,
     )
 
 

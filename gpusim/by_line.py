@@ -13,6 +13,7 @@ from collections.abc import Callable
 from gpusim.counters import AccessCounts, Counters, SharedCounts, SpaceCounts
 from gpusim.launch import Launch, counted_paths
 from gpusim.metric import bank_conflicts, ratio
+from gpusim.sections import flops
 from gpusim.table import Cell, Table, counted, number
 from gpusim.tensor_metrics import tensor_flops
 
@@ -66,9 +67,7 @@ def _lanes_each(c: Counters) -> Cell:
 
 
 def _flops(c: Counters) -> Cell:
-    a = c.arithmetic
-    scalar = 2 * (a.ffma + a.dfma) + a.fadd + a.fmul + a.dadd + a.dmul
-    return scalar + tensor_flops(c.tensor) or None
+    return sum(flops(c.arithmetic)) + tensor_flops(c.tensor) or None
 
 
 COLUMNS: tuple[tuple[str, Callable[[Counters], Cell]], ...] = (

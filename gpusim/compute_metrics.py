@@ -14,7 +14,9 @@ COMPUTE, ROOFLINE, SPEED, INSTRUCTIONS = (
     "ComputeWorkloadAnalysis", "SpeedOfLight_RooflineChart", "SpeedOfLight", "InstructionStats")
 CLASSES = (
     ("fadd", "32-bit additions"), ("fmul", "32-bit multiplications"), ("ffma", "32-bit fused multiply-adds"),
-    ("dadd", "64-bit additions"), ("dmul", "64-bit multiplications"), ("dfma", "64-bit fused multiply-adds"))
+    ("dadd", "64-bit additions"), ("dmul", "64-bit multiplications"), ("dfma", "64-bit fused multiply-adds"),
+    ("hadd", "16-bit additions and conversions to 32 bits"), ("hmul", "16-bit multiplications"),
+    ("hfma", "16-bit fused multiply-adds"))
 NO_TIME = "It needs a model of time, which this simulator does not have."
 NO_SUCH_INSTRUCTION = "The kernel language has no such instruction, so nothing was counted."
 NO_MACHINE_CODE = "It needs the kernel's machine code, which this simulator does not have."
@@ -32,6 +34,18 @@ def fp64_flops(launch: Launch) -> int:
     return 2 * a.dfma + a.dadd + a.dmul
 
 
+def fp16_flops(launch: Launch) -> int:
+    """Return the 16-bit FLOPs: two for an HFMA, one for an HADD or HMUL, each of one number a lane."""
+    a = launch.counters.arithmetic
+    return 2 * a.hfma + a.hadd + a.hmul
+
+
+def hadds(launch: Launch) -> int:
+    """Return the HADD2 of additions and of conversions from float16 to float32."""
+    a = launch.counters.arithmetic
+    return a.hadd + a.hadd_cvt
+
+
 def dram_bytes(launch: Launch) -> int:
     """Return the bytes read from and written to DRAM, code included."""
     h = launch.counters.hierarchy
@@ -43,7 +57,7 @@ def _classes() -> list[Metric]:
     return [
         Metric(
             f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum", "inst", COMPUTE,
-            f"{op.upper()} Thread Instructions", EXACT, arithmetic(op),
+            f"{op.upper()} Thread Instructions", EXACT, hadds if op == "hadd" else arithmetic(op),
             f"Thread instructions: {words}, those of exp, log and division included.", "active lanes",
             "It does not count lanes that are masked off.", "" if op.endswith("fma") else fused)
         for op, words in CLASSES
@@ -61,6 +75,11 @@ def _flops() -> list[Metric]:
             "Floating-point operations in 64 bits.", "2 * DFMA + DADD + DMUL",
             "It does not count minimum, maximum, comparison or conversion.",
             "A float64 literal or an int / int makes an expression 64-bit: wrap it in float32()."),
+        Metric(
+            "gpusim__fp16_flops.sum", "FLOP", COMPUTE, "FP16 FLOPs", EXACT, fp16_flops,
+            "Floating-point operations of float16 and bfloat16.", "2 * HFMA + HADD + HMUL",
+            "It does not count minimum, maximum, comparison, conversion or tensor cores; ncu's roofline "
+            "takes each instruction for a packed pair, which the language does not have."),
         Metric(
             "smsp__inst_executed_pipe_xu.sum", "inst", COMPUTE, "XU Pipe Instructions", MODELLED,
             arithmetic("xu_warps"),
@@ -147,12 +166,6 @@ def _time() -> list[Metric]:
 
 
 def _not_in_the_language() -> list[Metric]:
-    half = [
-        (
-            f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum", "inst", COMPUTE,
-            f"{op.upper()} Thread Instructions")
-        for op in ("hadd", "hmul", "hfma")
-    ]
     pairs = [("fp16", "fp16"), ("fp8", "fp32"), ("fp8", "fp16"), ("int8", "int32")]
     tensor = [
         (f"sm__ops_path_tensor_src_{a}_dst_{b}.sum", "", COMPUTE, f"Tensor Operations, {a} to {b}")
@@ -161,7 +174,7 @@ def _not_in_the_language() -> list[Metric]:
     pipe = [
         ("smsp__inst_executed_op_ldgsts.sum", "inst", INSTRUCTIONS, "Asynchronous Copy Instructions"),
     ]
-    return _unavailable([*half, *tensor, *pipe], NO_SUCH_INSTRUCTION)
+    return _unavailable([*tensor, *pipe], NO_SUCH_INSTRUCTION)
 
 
 def _machine_code() -> list[Metric]:

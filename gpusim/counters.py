@@ -63,7 +63,9 @@ AccessCounts = SpaceCounts | SharedCounts | ConstantCounts
 class Arithmetic:
     """Count thread instructions by class; does not count lanes that are masked off.
 
-    fadd, fmul, ffma: 32-bit; dadd, dmul, dfma: 64-bit (a fused multiply-add is one instruction, two FLOPs).
+    fadd, fmul, ffma: 32-bit; dadd, dmul, dfma: 64-bit; hadd, hmul, hfma: float16 and bfloat16, one number a
+    lane (a fused multiply-add is one instruction, two FLOPs). hadd_cvt: conversions of float16 to float32,
+    which the card does in an HADD2 and ncu counts as one; no FLOPs.
     mufu: the special function unit, in lanes. integer: integer, comparison, selection and conversion
     operations of WarpIR (modelled: the machine code has others). xu_warps: warp instructions of the special
     function pipe.
@@ -75,6 +77,10 @@ class Arithmetic:
     dadd: int = 0
     dmul: int = 0
     dfma: int = 0
+    hadd: int = 0
+    hmul: int = 0
+    hfma: int = 0
+    hadd_cvt: int = 0
     mufu: int = 0
     integer: int = 0
     xu_warps: int = 0

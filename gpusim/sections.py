@@ -29,6 +29,7 @@ EXACT, MODELLED, NO_TIME, NOT_THERE = "exact", "modelled", "needs time", shared_
 FLOP_CLASSES = (
     ("ffma", "FFMA", "fma", 2), ("fmul", "FMUL", "fma", 1), ("fadd", "FADD", "fma", 1),
     ("dfma", "DFMA", "fp64", 2), ("dmul", "DMUL", "fp64", 1), ("dadd", "DADD", "fp64", 1),
+    ("hfma", "HFMA", "fp16", 2), ("hmul", "HMUL", "fp16", 1), ("hadd", "HADD", "fp16", 1),
 )
 """Counter, instruction, pipe, FLOPs of one thread instruction."""
 
@@ -52,12 +53,12 @@ def metrics_table(rows: list[Row], title: str = "") -> Table:
     return Table(("Metric Name", "Metric Unit", "Metric Value", "Source"), tuple(rows), "llrl", title)
 
 
-def flops(arithmetic: Arithmetic) -> tuple[int, int]:
-    """Return the FLOPs of 32-bit and of 64-bit instructions: two for a fused multiply-add."""
-    total = {"fma": 0, "fp64": 0}
+def flops(arithmetic: Arithmetic) -> tuple[int, int, int]:
+    """Return the FLOPs of 32-, 64- and 16-bit instructions: two for a fused multiply-add."""
+    total = {"fma": 0, "fp64": 0, "fp16": 0}
     for name, _, pipe, each in FLOP_CLASSES:
         total[pipe] += each * getattr(arithmetic, name)
-    return total["fma"], total["fp64"]
+    return total["fma"], total["fp64"], total["fp16"]
 
 
 def replayed(launch: Launch) -> bool:
@@ -273,18 +274,21 @@ def compute(launch: Launch) -> Section | None:
     if not replayed(launch):
         return None
     a = launch.counters.arithmetic
-    single, double = flops(a)
+    single, double, half = flops(a)
     rows: list[tuple[Cell, ...]] = [
         (name, pipe, getattr(a, field), each * getattr(a, field), EXACT)
         for field, name, pipe, each in FLOP_CLASSES if pipe == "fma" or getattr(a, field)]
+    if a.hadd_cvt:
+        rows.append(("HADD, float16 to float32", "fp16", a.hadd_cvt, "", EXACT))
     rows += [("MUFU", "xu", a.mufu, "", EXACT), ("integer, compare, convert", "alu", a.integer, "", MODELLED),
-             ("Total", "", "", single + double, EXACT)]
+             ("Total", "", "", single + double + half, EXACT)]
     tables = (Table(
         ("Class", "Pipe", "Thread Instructions", "FLOPs", "Source"), tuple(rows), "llrrl", ruled_rows=1
     ), *tensor_table(launch.counters.tensor))
     summary: list[Row] = [
         ("FLOPs, 32 bit", "flop", single, EXACT),
         ("FLOPs, 64 bit", "flop", double, EXACT),
+        *([("FLOPs, 16 bit", "flop", half, EXACT)] if half else []),
         ("Warp Instructions, Pipe XU", "inst", a.xu_warps, MODELLED),
         ("Barriers Passed By Warps", "warp", launch.counters.barriers, EXACT),
         ("SM Busy", "%", None, NO_TIME),
@@ -308,16 +312,15 @@ def tensor_table(counts: Tensor) -> tuple[Table, ...]:
 def roofline(launch: Launch) -> Section | None:
     """Return the roofline: arithmetic intensity at each level beside the ridge of the GPU.
 
-    None if not counted.
-    No time is claimed.
+    None if not counted. No time is claimed. 16-bit arithmetic of one number a lane has the 32-bit peak.
     """
     if not replayed(launch):
         return None
-    single, double = flops(launch.counters.arithmetic)
+    single, double, half = flops(launch.counters.arithmetic)
     of_tensor = tensor_flops(launch.counters.tensor)
-    arch, total = launch.arch, single + double + of_tensor
+    arch, total = launch.arch, single + double + half + of_tensor
     precision, peak = max(
-        (single, "32-bit", arch.fp32_flops_per_second),
+        (single + half, "32-bit", arch.fp32_flops_per_second),
         (double, "64-bit", arch.fp64_flops_per_second),
         (of_tensor, "16-bit tensor", arch.tensor_flops_per_second),
         key=lambda kind: kind[0],

@@ -100,7 +100,7 @@ def with_cooperative_groups(o):
 
 
 def with_fp16(o):
-    o[0] = cuda.fp16.hadd(o[0], o[1])
+    o[0] = cuda.fp16.hadd2(o[0], o[1])
 
 
 def with_short_vector(o):
@@ -287,7 +287,7 @@ REFUSED = {
     with_print: "print is not in the kernel language yet; store the values in an array",
     with_constant_memory: "cuda.const.array_like of the array 'o'; give a numpy array that is a global",
     with_cooperative_groups: "cuda.cg is not in the kernel language yet; end the kernel there",
-    with_fp16: "cuda.fp16 is not in the kernel language yet; compute in float32",
+    with_fp16: "cuda.fp16.hadd2 is not in the kernel language; it has fp16.habs, fp16.hadd, fp16.hceil",
     with_short_vector: "cuda.int32x2 of 1 numbers; give 2",
     with_unroll: "literal_unroll of the array 'o'; give a tuple",
     with_unknown_name: "cuda.shuffle is not in the kernel language; it has activemask, all_sync, any_sync, ",

@@ -14,7 +14,7 @@ from gpusim.errors import UnsupportedFeature
 from tests.dsl.engine_support import assert_equal, both
 
 TYPES = (np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
-bfloat16 = ml_dtypes.bfloat16
+bfloat16, float8_e4m3fn = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
 
 
 def codes(dtype: Any) -> np.ndarray:
@@ -34,7 +34,7 @@ def through_every_space(a, scalar, out):
     cuda.syncthreads()
     for i in range(31):
         out[i * 64 + t] = tile[i + 1, 63 - t] if t < 60 else own[t & 3]
-    out[31 * 64 + t] = 1
+    out[31 * 64 + t] = scalar
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -44,7 +44,7 @@ def test_loads_and_stores_keep_every_bit(dtype: Any) -> None:
         through_every_space[1, 64](a, dtype(1.5), out)
     rows, got = a.view(f"u{a.itemsize}").reshape(32, 64), out.view(f"u{a.itemsize}").reshape(32, 64)
     np.testing.assert_array_equal(got[:31, :60], rows[1:, :3:-1])
-    assert (out.reshape(32, 64)[:31, 60:] == dtype(1.5)).all() and (out[31 * 64 :] == dtype(1)).all()
+    assert (out.reshape(32, 64)[:31, 60:] == dtype(1.5)).all() and (out[31 * 64 :] == dtype(1.5)).all()
     counted = session.reports[0].counters
     assert counted.global_load.bytes == 2048 * a.itemsize and counted.global_load.requests == 64
     assert counted.global_load.sectors == 2048 * a.itemsize // 32
@@ -94,16 +94,48 @@ def test_device_arrays_hold_narrow_floats() -> None:
 
 
 @cuda.jit
-def add_float8(a, out):
+def add(a, out):
     out[0] = a[0] + a[1]
 
 
 @cuda.jit
-def store_float32_as_float8(a, out):
+def add_a_number(a, out):
+    out[0] = a[0] * np.float32(2)
+
+
+@cuda.jit
+def negate(a, out):
+    out[0] = -a[0]
+
+
+@cuda.jit
+def compare(a, out):
+    out[0] = a[0] if a[0] < a[1] else a[1]
+
+
+@cuda.jit
+def store_a_float32(a, out):
     out[0] = np.float32(a.size)
 
 
-@pytest.mark.parametrize("kernel", [add_float8, store_float32_as_float8])
-def test_arithmetic_of_8_bit_floats_is_refused_by_name(kernel: Any) -> None:
-    with pytest.raises(UnsupportedFeature, match=r"test_narrow_arrays.py:\d+: in .*float8_e4m3fn"):
-        kernel[1, 1](np.ones(2, ml_dtypes.float8_e4m3fn), np.ones(2, ml_dtypes.float8_e4m3fn))
+@cuda.jit
+def store_a_constant(a, out):
+    out[0] = 1000.0
+
+
+@pytest.mark.parametrize(
+    ("kernel", "what"),
+    [
+        (add, "a float8_e4m3fn where a float32 is needed; convert it first"),
+        (add_a_number, "a float8_e4m3fn where a float32 is needed; convert it first"),
+        (negate, "arithmetic of float8_e4m3fn; convert it first"),
+        (compare, "a float8_e4m3fn where a float32 is needed; convert it first"),
+        (store_a_float32, "a float32 where a float8_e4m3fn is needed; say how it overflows: cuda.fp8"),
+        (store_a_constant, "a float64 where a float8_e4m3fn is needed; say how it overflows: cuda.fp8"),
+    ],
+)
+def test_8_bit_floats_neither_compute_nor_convert_unless_the_kernel_says_so(kernel: Any, what: str) -> None:
+    with pytest.raises(UnsupportedFeature, match=rf"test_narrow_arrays.py:\d+: in \w+: {what}"):
+        kernel[1, 1](np.ones(2, float8_e4m3fn), np.ones(2, float8_e4m3fn))
+    with gpusim.profile(engine="oracle"), pytest.raises((TypeError, UnsupportedFeature)):
+        kernel[1, 1](np.ones(2, float8_e4m3fn), np.ones(2, float8_e4m3fn))

@@ -11,7 +11,7 @@ import numba
 import numpy as np
 import pytest
 
-from dsl import memory_calls, number_calls, types
+from dsl import mathlib, memory_calls, number_calls, types
 from dsl.types import ArgType, arg_type
 from gpusim.errors import UnsupportedFeature
 from gpusim.memory import VirtualArray
@@ -43,7 +43,16 @@ def numba_cuda() -> Any:
 
 
 def numba_type(name: str) -> Any:
+    if name in types.HALVES:
+        return getattr(numba.cuda.types, types.TYPE_NAMES[name])
     return numba.boolean if name == "pred" else getattr(numba, types.TYPE_NAMES[name])
+
+
+def element(numba_type: Any) -> str:
+    """Return the name of a type of numba's."""
+    found = types.element_type(numba_type)
+    assert found is not None, numba_type
+    return found
 
 
 def ask(context: Any, function: Any, *names: str) -> str | None:
@@ -52,7 +61,7 @@ def ask(context: Any, function: Any, *names: str) -> str | None:
         signature = context.resolve_function_type(function, tuple(numba_type(n) for n in names), {})
     except numba.core.errors.TypingError:
         return None
-    return types.NUMPY_NAMES[str(signature.return_type)]
+    return element(signature.return_type)
 
 
 @pytest.mark.parametrize("op", OPERATORS)
@@ -61,7 +70,7 @@ def test_binary_operators_have_numbas_types(op: str, numba_cuda: Any) -> None:
     for a in NAMES:
         for b in NAMES:
             expected = ask(numba_cuda, OPERATORS[op], a, b)
-            assert (expected is None) == (bitwise and bool({a, b} & {"f32", "f64"}))
+            assert (expected is None) == (bitwise and bool({a, b} & set(types.FLOATS)))
             assert expected in (None, types.binary_type(op, a, b)), f"{a} {op} {b}"
 
 
@@ -76,22 +85,29 @@ def test_powers_have_numbas_types(numba_cuda: Any) -> None:
 
 
 def test_variables_min_and_max_have_numbas_common_type(numba_cuda: Any) -> None:
+    """bfloat16 is left out beside other types: numba's search for a common one raises an exception there."""
     for a in NAMES:
         for b in NAMES:
+            if a != b and "bf16" in (a, b):
+                continue
             unified = numba_cuda.unify_types(numba_type(a), numba_type(b))
-            assert types.unify(a, b) == types.NUMPY_NAMES[str(unified)] == ask(numba_cuda, max, a, b)
+            assert types.unify(a, b) == element(unified), (a, b)
+            if {a, b} != {"f16", "pred"}:  # numba says NotImplementedError
+                assert types.unify(a, b) == ask(numba_cuda, max, a, b), (a, b)
 
 
 def test_unary_operators_have_numbas_types(numba_cuda: Any) -> None:
     for a in NAMES:
         assert types.unary_type(a) == ask(numba_cuda, operator.neg, a) == ask(numba_cuda, operator.pos, a)
-        assert a in ("pred", "f32", "f64") or types.unary_type(a) == ask(numba_cuda, operator.invert, a)
+        assert a in ("pred", *types.FLOATS) or types.unary_type(a) == ask(numba_cuda, operator.invert, a)
 
 
 def test_math_functions_have_numbas_types(numba_cuda: Any) -> None:
     for a in NAMES:
-        for function in (math.exp, math.sqrt, math.floor, math.fabs, math.erf, math.acos, math.gamma):
+        for function in (math.erf, math.acos, math.gamma, math.tanh):
             assert types.math_type(a) == ask(numba_cuda, function, a)
+        for name in types.HALF_FUNCTIONS:
+            assert mathlib.function_type(name, a) == ask(numba_cuda, getattr(math, name), a), name
         for b in NAMES:
             assert types.math_type(a, b) == ask(numba_cuda, math.fmod, a, b)
             assert types.math_type(a, b) == ask(numba_cuda, math.remainder, a, b)
@@ -102,10 +118,10 @@ def test_math_functions_have_numbas_types(numba_cuda: Any) -> None:
 def test_functions_with_two_results_and_ldexp_have_numbas_types(numba_cuda: Any) -> None:
     def first(function: Any, a: str) -> str:
         result = numba_cuda.resolve_function_type(function, (numba_type(a),), {}).return_type
-        return types.NUMPY_NAMES[str(result[0])]
+        return element(result[0])
 
     for a in NAMES:
-        assert types.math_type(a) == first(math.modf, a)
+        assert types.modf_type(a) == first(math.modf, a)
         assert types.exact_type(a) == first(math.frexp, a)
         assert types.exact_type(a) == ask(numba_cuda, math.ldexp, a, "s64")
         assert types.exact_type(a) == ask(numba_cuda, round, a, "s32")

@@ -106,9 +106,11 @@ EXPECTED = {
     "dram__sectors_read.sum": 272, "dram__sectors_write.sum": 20,
     "gpusim__dram_data_read_bytes.sum": 3840, "gpusim__dram_code_bytes.sum": 4864,
     "gpusim__stored_bytes.sum": 6528, "gpusim__l2_dirty_bytes_end.sum": 50_720,
-    # Arithmetic: 2 x 1,000 + 11 + 7 and 2 x 2,000 + 17 + 13.
+    # Arithmetic: 2 x 1,000 + 11 + 7, 2 x 2,000 + 17 + 13 and 2 x 400 + 5 + 3.
     **{f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum": n for op, n in (
-        ("fadd", 7), ("fmul", 11), ("ffma", 1000), ("dadd", 13), ("dmul", 17), ("dfma", 2000))},
+        ("fadd", 7), ("fmul", 11), ("ffma", 1000), ("dadd", 13), ("dmul", 17), ("dfma", 2000),
+        ("hadd", 3 + 6), ("hmul", 5), ("hfma", 400))},
+    "gpusim__fp16_flops.sum": 808,
     "gpusim__fp32_flops.sum": 2018, "gpusim__fp64_flops.sum": 4030, "smsp__inst_executed_pipe_xu.sum": 29,
     "gpusim__mufu_lanes.sum": 19, "gpusim__integer_lanes.sum": 23, "gpusim__barrier_warps.sum": 37,
     "gpusim__wrapped_indices.sum": 41,

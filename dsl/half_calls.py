@@ -1,0 +1,111 @@
+"""The device functions of `cuda.fp16`, `cuda.bf16` and `cuda.fp8`: arithmetic, comparisons, conversions.
+
+What it models: numba.cuda's bindings of CUDA's headers; arguments of other types become the 16-bit float
+first. What it leaves out is refused by name: packed pairs, unordered comparisons, and conversions that round
+toward zero or to one side. Which ncu metric checks it:
+`smsp__sass_thread_inst_executed_op_{hadd,hmul,hfma}_pred_on` (exact).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dsl import half, lowering
+from dsl.builder import Builder
+from dsl.device_args import Emitter, number, takes
+from dsl.frame import Frame
+from dsl.values import Val, Value
+
+NAMESPACES = {"fp16": "f16", "bf16": "bf16"}
+Emit = Callable[..., Val]
+
+
+def _compare(op: str) -> Emit:
+    return lambda b, x, y: Val(b.setp(op, x.type, x.operand, y.operand), "pred")
+
+
+def _arithmetic(op: str, exact: bool = False) -> Emit:
+    return lambda b, *args: half.arithmetic(b, op, args, exact)
+
+
+def _saturating(op: str) -> Emit:
+    return lambda b, *args: half.clamped(b, half.arithmetic(b, op, args))
+
+
+def _function(name: str) -> Emit:
+    return lambda b, x: half.function(b, name, x)
+
+
+def _negated(b: Builder, x: Val) -> Val:
+    return lowering.unary(b, "neg", x)
+
+
+def _divided(b: Builder, x: Val, y: Val) -> Val:
+    return lowering.binary(b, "div", x, y)
+
+
+def _is_nan(b: Builder, x: Val) -> Val:
+    return Val(b.setp("ne", x.type, x.operand, x.operand), "pred")
+
+
+_PAIR, _THREE = ("a", "b"), ("a", "b", "c")
+_ALIKE: dict[str, tuple[tuple[str, ...], Emit]] = {
+    **{f"h{op}": (_PAIR, _arithmetic(op)) for op in ("add", "sub", "mul", "max", "min")},
+    "hdiv": (_PAIR, _divided),
+    "hfma": (_THREE, _arithmetic("fma")),
+    "hneg": (("a",), _negated),
+    "habs": (("a",), _function("fabs")),
+    **{f"h{op}": (_PAIR, _compare(op)) for op in ("eq", "ne", "gt", "ge", "lt", "le")},
+    **{f"h{name}": (("a",), _function(name)) for name in half.FUNCTIONS if name != "fabs"},
+}
+"""Functions of both types: the names of their arguments, and what they emit."""
+_OF_BFLOAT16: dict[str, tuple[tuple[str, ...], Emit]] = {
+    **{f"h{op}_rn": (_PAIR, _arithmetic(op, exact=True)) for op in ("add", "sub", "mul")},
+    **{f"h{op}_sat": (_PAIR, _saturating(op)) for op in ("add", "sub", "mul")},
+    "hfma_sat": (_THREE, _saturating("fma")),
+    "hfma_relu": (_THREE, lambda b, *args: half.rectified(b, half.arithmetic(b, "fma", args))),
+    "hmax_nan": (_PAIR, lambda b, x, y: half.nan_extremum(b, "max", x, y)),
+    "hmin_nan": (_PAIR, lambda b, x, y: half.nan_extremum(b, "min", x, y)),
+    "hisnan": (("a",), _is_nan),
+    "hisinf": (("a",), half.is_infinite),
+}
+"""Functions that numba.cuda has for bfloat16 alone."""
+
+
+def _in(namespace: str, name: str, names: tuple[str, ...], emit: Emit) -> tuple[str, Emitter]:
+    """Return the path of a function in a namespace and its emitter: arguments become the namespace's type."""
+    path, element = f"{namespace}.{name}", NAMESPACES[namespace]
+
+    def body(frame: Frame, given: dict[str, Value], used: bool) -> Value:
+        b = frame.builder
+        return emit(b, *(lowering.convert(b, number(frame, path, n, given[n]), element) for n in names))
+
+    return path, takes(path, names, body)
+
+
+def _converter(path: str, source: str, target: str) -> tuple[str, Emitter]:
+    """Return a conversion, whose argument becomes `source` first."""
+
+    def body(frame: Frame, given: dict[str, Value], used: bool) -> Value:
+        b = frame.builder
+        return lowering.convert(b, lowering.convert(b, number(frame, path, "a", given["a"]), source), target)
+
+    return path, takes(path, ("a",), body)
+
+
+def _cast(path: str, element: str) -> tuple[str, Emitter]:
+    """Return the constructor of a type: of an 8-bit one it saturates, as CUDA's do."""
+
+    def body(frame: Frame, given: dict[str, Value], used: bool) -> Value:
+        return lowering.cast(frame.builder, number(frame, path, "a", given["a"]), element, saturate=True)
+
+    return path, takes(path, ("a",), body)
+
+
+CALLS: dict[str, Emitter] = {
+    **dict(_in(space, name, *how) for space in NAMESPACES for name, how in _ALIKE.items()),
+    **dict(_in("bf16", name, *how) for name, how in _OF_BFLOAT16.items()),
+    **dict(_converter(f"bf16.{name}", *types) for name, types in half.CONVERSIONS.items()),
+    **dict((_cast("fp8.fp8_e4m3", "e4m3"), _cast("fp8.fp8_e5m2", "e5m2"))),
+}
+"""What a kernel may call, by the name under `cuda`."""
