@@ -60,6 +60,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
         for part in ("forward", "dq", "dv", "dk")
     },
     "standard_attention": [{"d": d, "causal": c} for d in HEAD_DIMENSIONS for c in (False, True)],
+    "standard_attention_backward": [{"d": d, "causal": c} for d in HEAD_DIMENSIONS for c in (False, True)],
 }
 
 

@@ -198,6 +198,15 @@ def io_standard(shape: Shape) -> int:
     return shape.heads * (shape.N * width + 4 * matrix + shape.N) + shape.kv_heads * shape.Nk * width
 
 
+def io_standard_backward(shape: Shape) -> int:
+    """Count the elements that the backward pass moves if each of its five launches reads every input once.
+
+    dV: P, dO in, dV out; dP: dO, V in, dP out; dS: P, dP in, dS out; dQ: dS, K in, dQ out; dK: dS, Q in, dK
+    out. At N = Nk and d = dv: 8 N d + 7 N^2 a head.
+    """
+    return shape.heads * (2 * (shape.N + shape.Nk) * (shape.d + shape.dv) + 7 * shape.N * shape.Nk)
+
+
 def io_flash(shape: Shape, Br: int, Bc: int) -> int:
     """Count the elements that flash attention asks for: Q, O and L once, K and V once for each tile visited.
 

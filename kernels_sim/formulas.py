@@ -1,9 +1,9 @@
 """Closed forms that several kernels share: requests and sectors of rows of elements, in integers.
 
 What it models: arrays that start at a 256-byte boundary and hold elements of `size` bytes, 4 if not given, so
-that element number e lies in sector e size // 32, and warps whose active lanes touch consecutive elements. What it leaves out:
-data-dependent addresses (each kernel derives its own). Checked by `l1tex__t_requests_*` and
-`l1tex__t_sectors_*`, which equal these numbers on the card to the last sector.
+that element number e lies in sector e size // 32, and warps whose active lanes touch consecutive elements.
+What it leaves out: data-dependent addresses (each kernel derives its own). Checked by `l1tex__t_requests_*`
+and `l1tex__t_sectors_*`, which equal these numbers on the card to the last sector.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ TILE_WARPS = 8
 PER_THREAD = TILE // TILE_WARPS
 PADDED = TILE + 1
 """Words of a row of K's tile, so that the 32 words of a column lie in 32 banks."""
-SOFTMAX_THREADS = 128
+ROW_THREADS = 128
 
 
 @cache
@@ -117,18 +117,18 @@ def make_softmax() -> Any:
 
     @cuda.jit
     def softmax(S, P, L):
-        part = cuda.shared.array(SOFTMAX_THREADS, float32)
+        part = cuda.shared.array(ROW_THREADS, float32)
         thread = cuda.threadIdx.x
         row = cuda.blockIdx.x
         head = cuda.blockIdx.y
         n_keys = S.shape[2]
 
         m = NEG_INF
-        for col in range(thread, n_keys, SOFTMAX_THREADS):
+        for col in range(thread, n_keys, ROW_THREADS):
             m = max(m, S[head, row, col])
         part[thread] = m
         cuda.syncthreads()
-        half = SOFTMAX_THREADS // 2
+        half = ROW_THREADS // 2
         while half > 0:
             if thread < half:
                 part[thread] = max(part[thread], part[thread + half])
@@ -140,11 +140,11 @@ def make_softmax() -> Any:
         cuda.syncthreads()
 
         total = ZERO
-        for col in range(thread, n_keys, SOFTMAX_THREADS):
+        for col in range(thread, n_keys, ROW_THREADS):
             total += math.exp(S[head, row, col] - shift)
         part[thread] = total
         cuda.syncthreads()
-        half = SOFTMAX_THREADS // 2
+        half = ROW_THREADS // 2
         while half > 0:
             if thread < half:
                 part[thread] = part[thread] + part[thread + half]
@@ -153,7 +153,7 @@ def make_softmax() -> Any:
         total = part[0]
 
         divisor = ONE if total == ZERO else total
-        for col in range(thread, n_keys, SOFTMAX_THREADS):
+        for col in range(thread, n_keys, ROW_THREADS):
             P[head, row, col] = math.exp(S[head, row, col] - shift) / divisor
         if thread == 0:
             L[head, row] = m + math.log(divisor)
@@ -162,10 +162,10 @@ def make_softmax() -> Any:
 
 
 @cache
-def make_output(d: int, causal: bool) -> Any:
+def make_output(dv: int, causal: bool) -> Any:
     """Return the kernel output(P, V, O, q_start).
 
-    P (heads, N, Nk), V (heads, Nk, d), O (heads, N, d), float32. Grid (ceil(d / 32), ceil(N / 32), heads),
+    P (heads, N, Nk), V (heads, Nk, dv), O (heads, N, dv), float32. Grid (ceil(dv / 32), ceil(N / 32), heads),
     block (32, 8).
     """
 
@@ -188,7 +188,7 @@ def make_output(d: int, causal: bool) -> Any:
             for r in range(PER_THREAD):
                 i = y + TILE_WARPS * r
                 Ps[i, x] = P[head, row0 + i, j0 + x] if row0 + i < n_rows and j0 + x < n_keys else ZERO
-                Vs[i, x] = V[head, j0 + i, col] if j0 + i < n_keys and col < d else ZERO
+                Vs[i, x] = V[head, j0 + i, col] if j0 + i < n_keys and col < dv else ZERO
             cuda.syncthreads()
             for j in range(min(TILE, n_keys - j0)):
                 v = Vs[j, x]
@@ -203,7 +203,7 @@ def make_output(d: int, causal: bool) -> Any:
 
         for r in range(PER_THREAD):
             row = row0 + y + TILE_WARPS * r
-            if row < n_rows and col < d:
+            if row < n_rows and col < dv:
                 O[head, row, col] = acc[r]
 
     return output
@@ -215,7 +215,8 @@ class Options:
 
     N: int = field(default=1024, metadata={"help": "query rows"})
     Nk: int | None = field(default=None, metadata={"help": "keys; not given: N"})
-    d: int = field(default=64, metadata={"help": "head dimension, 1 to 256"})
+    d: int = field(default=64, metadata={"help": "head dimension of Q and K, 1 to 256"})
+    dv: int | None = field(default=None, metadata={"help": "columns of V and O; not given: d"})
     heads: int = field(default=1, metadata={"help": "heads"})
     batch: int = field(default=1, metadata={"help": "sequences; heads x batch is a grid dimension"})
     causal: bool = field(default=False, metadata={"help": "a row sees no key after its own position"})
@@ -227,20 +228,21 @@ class Options:
 def build(options: Options, data: Data) -> Problem:
     """Make the three launches: Q, K, V ~ N(0, 1); S, P, O and L pre-filled with NaN. Raises BadOption."""
     shape = shape_of(options)
-    H, N, Nk, d = shape.heads, shape.N, shape.Nk, shape.d
+    H, N, Nk, d, dv = shape.heads, shape.N, shape.Nk, shape.d, shape.dv
     if H > 65535:
         raise BadOption(f"standard_attention: --heads x --batch is grid dimension z, at most 65535; got {H}")
-    Q, K, V = data.normal(H, N, d), data.normal(H, Nk, d), data.normal(H, Nk, d)
+    Q, K, V = data.normal(H, N, d), data.normal(H, Nk, d), data.normal(H, Nk, dv)
     S, P = data.filled(np.nan, H, N, Nk), data.filled(np.nan, H, N, Nk)
-    O, L = data.filled(np.nan, H, N, d), data.filled(np.nan, H, N)
-    rows, keys, columns = ceil_div(N, TILE), key_tiles(shape), ceil_div(d, TILE)
+    O, L = data.filled(np.nan, H, N, dv), data.filled(np.nan, H, N)
+    rows, keys, columns = ceil_div(N, TILE), key_tiles(shape), ceil_div(dv, TILE)
     block, causal = (TILE, TILE_WARPS), shape.causal
     qk = (Q, K, S, np.float32(shape.scale), shape.q_start)
     pv = (P, V, O, shape.q_start)
     steps = (
-        _step("scores", make_scores(d, causal), (keys, rows, H), block, qk, scores_form(shape), options),
-        _step("softmax", make_softmax(), (N, H), (SOFTMAX_THREADS,), (S, P, L), softmax_form(shape), options),
-        _step("output", make_output(d, causal), (columns, rows, H), block, pv, output_form(shape), options),
+        _step("scores", make_scores(d, causal), (keys, rows, H), block, qk, scores_form(shape), d, causal),
+        _step("softmax", make_softmax(), (N, H), (ROW_THREADS,), (S, P, L), softmax_form(shape), d, causal),
+        _step("output", make_output(dv, causal), (columns, rows, H), block, pv, output_form(shape), dv,
+              causal),
     )
 
     def expected() -> dict[str, np.ndarray]:
@@ -259,10 +261,11 @@ def _step(
     block: tuple[int, ...],
     args: tuple[Any, ...],
     form: dict[str, int],
-    options: Options,
+    width: int,
+    causal: bool,
 ) -> Step:
-    """Return one launch, with the registers recorded for its kernel."""
-    variant = f"{name} d={options.d} causal={options.causal}"
+    """Return one launch, with the registers recorded for its kernel and its width."""
+    variant = f"{name} d={width} causal={causal}"
     registers, source = recorded("standard_attention", variant)
     return Step(kernel, grid, block, args, closed_form=form, registers=registers, registers_source=source)
 
@@ -274,9 +277,10 @@ def facts(shape: Shape, forms: Sequence[dict[str, int]]) -> tuple[Fact, ...]:
     forms: the closed forms of the launches. The FLOPs of the products are the executed ones: tiles are
     multiplied whole, the masked half too.
     """
-    rows, keys, columns = ceil_div(shape.N, TILE), key_tiles(shape), ceil_div(shape.d, TILE)
+    rows, keys, columns = ceil_div(shape.N, TILE), key_tiles(shape), ceil_div(shape.dv, TILE)
     products = 2 * shape.heads * TILE * TILE * rows * (keys * shape.d + columns * shape.Nk)
-    ideal = "4 N d + 4 N^2 + N" if shape.N == shape.Nk else "2 d (N + Nk) + 4 N Nk + N"
+    square = shape.N == shape.Nk and shape.d == shape.dv
+    ideal = "4 N d + 4 N^2 + N" if square else "(d + dv) (N + Nk) + 4 N Nk + N"
     return (
         Fact("Launches", len(forms), "launch", "scores, softmax, output"),
         pair_fact(shape),
@@ -293,11 +297,11 @@ def moved(shape: Shape) -> int:
     scores: Q for each 32 keys, K for each 32 rows, S out. softmax: S three times, P and L out. output: P for
     each 32 columns of V, V for each 32 rows, O out.
     """
-    rows, keys, columns = ceil_div(shape.N, TILE), key_tiles(shape), ceil_div(shape.d, TILE)
-    q_or_o, k_or_v, matrix = _sizes(shape)
-    scores = keys * q_or_o + rows * k_or_v + matrix
-    softmax = 4 * matrix + shape.N
-    output = columns * matrix + rows * k_or_v + q_or_o
+    rows, keys, columns = ceil_div(shape.N, TILE), key_tiles(shape), ceil_div(shape.dv, TILE)
+    N, Nk, matrix = shape.N, shape.Nk, shape.N * shape.Nk
+    scores = shape.d * (keys * N + rows * Nk) + matrix
+    softmax = 4 * matrix + N
+    output = columns * matrix + shape.dv * (rows * Nk + N)
     return shape.heads * (scores + softmax + output)
 
 
@@ -306,19 +310,19 @@ def scores_form(shape: Shape) -> dict[str, int]:
     H, rows, keys = shape.heads, ceil_div(shape.N, TILE), key_tiles(shape)
     loads = row_segments(H * shape.N, shape.d) * keys + row_segments(H * shape.Nk, shape.d) * rows
     stores = row_segments(H * shape.N, shape.Nk)
-    forms = _product(H * rows * keys, shape.d, loads, stores)
+    forms = product_form(H * rows * keys, shape.d, loads, stores)
     forms |= arithmetic((H * rows * keys * TILE * TILE * shape.d, {"ffma": 1}), (stores.lanes, {"fmul": 1}))
     return forms | dram(H * shape.d * (shape.N + shape.Nk), stores.lanes, _sizes(shape))
 
 
 def output_form(shape: Shape) -> dict[str, int]:
     """Return the counters of the output launch: a block loads 32 rows of P, whole, and 32 columns of V."""
-    H, rows, columns = shape.heads, ceil_div(shape.N, TILE), ceil_div(shape.d, TILE)
-    loads = row_segments(H * shape.N, shape.Nk) * columns + row_segments(H * shape.Nk, shape.d) * rows
-    stores = row_segments(H * shape.N, shape.d)
-    forms = _product(H * rows * columns, shape.Nk, loads, stores)
+    H, rows, columns = shape.heads, ceil_div(shape.N, TILE), ceil_div(shape.dv, TILE)
+    loads = row_segments(H * shape.N, shape.Nk) * columns + row_segments(H * shape.Nk, shape.dv) * rows
+    stores = row_segments(H * shape.N, shape.dv)
+    forms = product_form(H * rows * columns, shape.Nk, loads, stores)
     forms |= arithmetic((H * rows * columns * TILE * TILE * shape.Nk, {"ffma": 1}))
-    return forms | dram(H * shape.Nk * (shape.N + shape.d), stores.lanes, _sizes(shape))
+    return forms | dram(H * shape.Nk * (shape.N + shape.dv), stores.lanes, _sizes(shape))
 
 
 def softmax_form(shape: Shape) -> dict[str, int]:
@@ -330,12 +334,12 @@ def softmax_form(shape: Shape) -> dict[str, int]:
     """
     rows = shape.heads * shape.N
     elements = rows * shape.Nk
-    each = each_row(rows, shape.Nk, SOFTMAX_THREADS)
+    each = each_row(rows, shape.Nk, ROW_THREADS)
     stores = each + Access(rows, rows, rows)
-    warps = SOFTMAX_THREADS // 32
+    warps = ROW_THREADS // 32
     forms = (each * 3).paths("global_load") | stores.paths("global_store")
-    stored = Access(SOFTMAX_THREADS + 127, warps + 8) * (2 * rows)
-    loaded = Access(2 * 127 + SOFTMAX_THREADS, 2 * 8 + warps) * (2 * rows)
+    stored = Access(ROW_THREADS + 127, warps + 8) * (2 * rows)
+    loaded = Access(2 * 127 + ROW_THREADS, 2 * 8 + warps) * (2 * rows)
     forms |= stored.shared_paths("shared_store") | loaded.shared_paths("shared_load")
     forms |= arithmetic(
         (2 * elements, EXP),
@@ -354,12 +358,13 @@ def key_tiles(shape: Shape) -> int:
     return max(1, ceil_div(shape.Nk, TILE))
 
 
-def _sizes(shape: Shape) -> tuple[int, int, int]:
-    """Return the elements of one head of Q and O, of K and V, and of S and P."""
-    return shape.N * shape.d, shape.Nk * shape.d, shape.N * shape.Nk
+def _sizes(shape: Shape) -> tuple[int, ...]:
+    """Return the elements of one head of Q, O, K, V, and of S and P."""
+    return (shape.N * shape.d, shape.N * shape.dv, shape.Nk * shape.d, shape.Nk * shape.dv,
+            shape.N * shape.Nk)
 
 
-def _product(blocks: int, depth: int, loads: Access, stores: Access) -> dict[str, int]:
+def product_form(blocks: int, depth: int, loads: Access, stores: Access) -> dict[str, int]:
     """Return the counters of a tiled product but for its arithmetic: `blocks` tiles, `depth` deep.
 
     A step of 32 stores two whole tiles; each multiply-add level loads one word of the right tile and 4

@@ -82,12 +82,17 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
     "standard_attention": [
         {"N": 5, "d": 4},
         {"N": 33, "Nk": 40, "d": 8},
-        {"N": 20, "d": 4, "causal": True, "heads": 2},
+        {"N": 20, "d": 4, "dv": 9, "causal": True, "heads": 2},
+    ],
+    "standard_attention_backward": [
+        {"N": 5, "d": 4},
+        {"N": 5, "Nk": 7, "d": 3, "dv": 5, "causal": True, "q_start": 2},
     ],
 }
 CASES = [(name, options) for name, shapes in SHAPES.items() for options in shapes]
 BY_THREAD = [
-    pytest.param(*case, marks=pytest.mark.slow) if case[0] == "standard_attention" else case for case in CASES
+    pytest.param(*case, marks=pytest.mark.slow) if case[0].startswith("standard_attention") else case
+    for case in CASES
 ]
 """Three launches of 1,024 threads a block take the Python source 10 s a case and more."""
 SLOW = 5000

@@ -18,6 +18,7 @@ SMALL = [
     {"N": 5, "Nk": 2, "d": 4, "causal": True, "q_start": -3},
     {"N": 33, "d": 40, "causal": True, "heads": 2},
     {"N": 9, "Nk": 67, "d": 7, "heads": 3},
+    {"N": 34, "Nk": 20, "d": 8, "dv": 45, "heads": 2, "causal": True, "q_start": 3},
 ]
 
 
@@ -151,6 +152,13 @@ def test_n_512_counts_what_the_closed_forms_say(device):
 @pytest.mark.parametrize(("N", "d"), [(1, 48), (63, 64), (64, 16), (65, 80), (129, 128), (192, 64), (913, 8)])
 def test_every_row_is_written_and_right(device, N, d, causal):
     launches, _, _ = solve(device, N=N, d=d, causal=causal)
+    assert all(check.error <= 1e-5 for check in launches[-1].checks), launches[-1].checks
+
+
+@pytest.mark.parametrize(("d", "dv"), [(8, 12), (128, 96), (16, 1)])
+def test_values_may_have_another_width_than_keys(device, d, dv):
+    launches, O, _ = solve(device, N=40, d=d, dv=dv)
+    assert O.shape == (1, 40, dv)
     assert all(check.error <= 1e-5 for check in launches[-1].checks), launches[-1].checks
 
 
