@@ -13,6 +13,7 @@ smsp__sass_thread_inst_executed_op_*.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -26,6 +27,7 @@ from kernels_sim.formulas import (
     WARP,
     ceil_div,
     matrix_sectors,
+    row_sectors,
     run_sectors,
     shared,
     space,
@@ -317,6 +319,23 @@ def each_row(rows: int, width: int, threads: int, size: int = ELEMENT_BYTES) -> 
     alike = SECTOR_BYTES // size
     phases = ((i * width, ceil_div(rows - i, alike)) for i in range(min(rows, alike)))
     return sum((linear(phase, width, threads, size) * n for phase, n in phases), Access())
+
+
+def row_accesses(rows: np.ndarray, width: int, size: int = ELEMENT_BYTES) -> Access:
+    """Count one access to each of these rows of a matrix, by their numbers, 32 neighbours a request."""
+    alike = SECTOR_BYTES // size
+    sectors = np.array([row_sectors(phase, width, size) for phase in range(alike)])
+    total = int(sectors[rows * width % alike].sum())
+    return Access(len(rows) * width, len(rows) * ceil_div(width, WARP), total, size * len(rows) * width)
+
+
+@lru_cache(maxsize=4096)
+def padded_wavefronts(rows: int, width: int, threads: int) -> int:
+    """Count the wavefronts of a block's access to rows of `width` words that are padded to an odd length."""
+    return sum(
+        max(Counter((e // width * (width | 1) + e % width) % 32 for e in range(first, first + n)).values())
+        for first, n in requests_of(rows * width, threads)
+    )
 
 
 def arithmetic(*terms: tuple[int, dict[str, int]]) -> dict[str, int]:

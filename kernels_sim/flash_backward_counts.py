@@ -7,8 +7,6 @@ metrics as kernels_sim/attention.py.
 
 from __future__ import annotations
 
-from collections import Counter
-from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,11 +19,12 @@ from kernels_sim.attention import (
     block_rows,
     block_tiles,
     linear,
-    requests_of,
+    padded_wavefronts,
+    row_accesses,
     tile_keys,
     tiles_visited,
 )
-from kernels_sim.formulas import ELEMENT_BYTES, PER_SECTOR, WARP, ceil_div, row_sectors, shared
+from kernels_sim.formulas import ELEMENT_BYTES, WARP, ceil_div, shared
 
 if TYPE_CHECKING:
     from kernels_sim.flash_backward import Tile
@@ -45,8 +44,8 @@ def workspace_bytes(shape: Shape, Bc: int) -> int:
 def delta_form(shape: Shape, zeroed: bool) -> dict[str, int]:
     """Return the counters of the first launch: O and dO in once, D and a zero dQ out, five shuffles a row."""
     rows = np.arange(shape.heads * shape.N)
-    loads = _rows(rows, shape.dv) * 2
-    stores = _rows(rows, 1) + (_rows(rows, shape.d) if zeroed else Access())
+    loads = row_accesses(rows, shape.dv) * 2
+    stores = row_accesses(rows, 1) + (row_accesses(rows, shape.d) if zeroed else Access())
     forms = loads.paths("global_load") | stores.paths("global_store")
     forms |= arithmetic((loads.lanes // 2, {"ffma": 1}), (len(rows) * 5 * WARP, {"fadd": 1}))
     return forms | {"warp_operations": 5 * len(rows), "hierarchy.l2_write": stores.sectors}
@@ -54,8 +53,8 @@ def delta_form(shape: Shape, zeroed: bool) -> dict[str, int]:
 
 def reduce_form(shape: Shape, tile: Tile) -> dict[str, int]:
     """Return the counters of the last launch: each element loads and adds one number a visited tile."""
-    loads = _rows(_rows_by_tile(shape, tile), shape.d)
-    stores = _rows(np.arange(shape.heads * shape.N), shape.d)
+    loads = row_accesses(_rows_by_tile(shape, tile), shape.d)
+    stores = row_accesses(np.arange(shape.heads * shape.N), shape.d)
     forms = loads.paths("global_load") | stores.paths("global_store")
     return forms | arithmetic((loads.lanes, {"fadd": 1})) | {"hierarchy.l2_write": stores.sectors}
 
@@ -74,8 +73,8 @@ def closed_form(shape: Shape, tile: Tile, deterministic: bool) -> dict[str, int]
             row = head * shape.N + i * tile.Br
             tiles += (linear(row * d, n * d, threads) + linear(row * dv, n * dv, threads)
                       + linear(row, n, threads) * 2) * int(times)  # fmt: skip
-    per_key_tile = _rows(_rows_by_tile(shape, tile), d)
-    sums = per_key_tile if deterministic else _rows(_rows_by_tile(shape, tile) % (shape.heads * shape.N), d)
+    written = _rows_by_tile(shape, tile)
+    sums = row_accesses(written if deterministic else written % (shape.heads * shape.N), d)
     stores = keys_io + sums if deterministic else keys_io
     forms = (keys_io + tiles).paths("global_load") | stores.paths("global_store")
     if not deterministic:
@@ -83,13 +82,6 @@ def closed_form(shape: Shape, tile: Tile, deterministic: bool) -> dict[str, int]
     barriers = 2 * shape.kv_heads * len(keys) + 3 * shape.heads * int(visited.sum())
     forms |= {"barriers": barriers * (threads // WARP), "hierarchy.l2_write": stores.sectors}
     return forms | _shared(shape, tile) | _arithmetic(shape, tile)
-
-
-def _rows(rows: np.ndarray, width: int) -> Access:
-    """Count one access to each of these rows of a matrix, 32 neighbours of a row a request."""
-    sectors = np.array([row_sectors(phase, width) for phase in range(PER_SECTOR)])
-    total = int(sectors[rows * width % PER_SECTOR].sum())
-    return Access(len(rows) * width, len(rows) * ceil_div(width, WARP), total)
 
 
 def _rows_by_tile(shape: Shape, tile: Tile) -> np.ndarray:
@@ -131,22 +123,13 @@ def _shared(shape: Shape, tile: Tile) -> dict[str, int]:
         stored += Access(n * (d + dv), ceil_div(n, WARP) * (d + dv)) * shape.kv_heads
         for width in (d, dv):
             passed += linear(0, n * width, tile.threads) * shape.kv_heads
-            wavefronts += _padded_wavefronts(n, width, tile.threads) * shape.kv_heads
+            wavefronts += padded_wavefronts(n, width, tile.threads) * shape.kv_heads
     forms = {}
     for space, plain in (("shared_load", loaded), ("shared_store", stored)):
         requests = plain.requests + passed.requests
         forms |= shared(space, lanes=plain.lanes + passed.lanes, requests=requests,
                         wavefronts=plain.requests + wavefronts)
     return forms
-
-
-@cache
-def _padded_wavefronts(rows: int, width: int, threads: int) -> int:
-    """Count the wavefronts of a block's access to rows of `width` words that are padded to an odd length."""
-    return sum(
-        max(Counter((e // width * (width | 1) + e % width) % 32 for e in range(first, first + n)).values())
-        for first, n in requests_of(rows * width, threads)
-    )
 
 
 def _arithmetic(shape: Shape, tile: Tile) -> dict[str, int]:

@@ -68,6 +68,10 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
          "kv_heads": 1},
         {"N": 12, "Nk": 18, "d": 4, "Br": 8, "Bc": 8, "window": 5, "q_start": 6, "deterministic": True},
     ],
+    "flash_decode": [
+        {"Nq": 1, "Nk": 40, "d": 4, "splits": 2, "heads": 2},
+        {"Nq": 2, "Nk": 5, "d": 5, "dv": 7, "splits": 7, "heads": 2, "kv_heads": 1},
+    ],
     "flash_row_forward": [
         {"T": 16, "H": 1, "HKV": 1, "d": 16, "Br": 32},
         {"T": 21, "Tk": 30, "q_start": 9, "H": 2, "HKV": 1, "d": 20, "causal": True, "window": 7, "Bc": 5},
