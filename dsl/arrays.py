@@ -1,7 +1,7 @@
 """Turn an index into a checked address, and emit loads, stores and atomics.
 
 What it models: base + sum of index x stride in 64 bits, one Chk an index, as numba.cuda's code (which wraps a
-negative index once). Slices and views are not in the language. Which ncu metric checks it:
+negative index once). Views are in dsl/slices.py and dsl/views.py. Which ncu metric checks it:
 `l1tex__t_sectors_*` through the addresses.
 """
 
@@ -26,6 +26,8 @@ def extent(b: Builder, array: Arr, dim: int) -> Val:
 def stride(b: Builder, array: Arr, dim: int) -> Operand:
     """Return the byte stride of one dimension (s64)."""
     known = array.strides[dim]
+    if isinstance(known, Reg):
+        return known
     return Imm(known) if known is not None else b.param(f"{array.name}.stride.{dim}", "s64")
 
 
@@ -43,15 +45,21 @@ def _times(b: Builder, x: Operand, y: Operand) -> Val:
     return Val(b.alu("mul", "s64", x, y), "s64")
 
 
+def origin(b: Builder, array: Arr) -> tuple[Operand | None, int]:
+    """Return where an array starts: an address or None for the start of its space, and bytes to add."""
+    if array.start is not None:
+        return array.start, 0
+    return None if array.offset is not None else b.param(f"{array.name}.base", "u64"), array.offset or 0
+
+
 def address(b: Builder, array: Arr, index: Value) -> Operand:
     """Return the address (s64) of an element; index is an integer or a tuple of one a dimension."""
     items = index.items if isinstance(index, Tup) else (index,)
     if len(items) != len(array.shape):
-        _refuse_rank(b, array, len(items))
-    known_bytes = array.offset or 0
-    total: Operand | None = None if array.offset is not None else b.param(f"{array.name}.base", "u64")
+        refuse_rank(b, array, len(items))
+    total, known_bytes = origin(b, array)
     for dim, item in enumerate(items):
-        position, step = _checked(b, array, dim, item), stride(b, array, dim)
+        position, step = checked(b, array, dim, item), stride(b, array, dim)
         if isinstance(position, Imm) and isinstance(step, Imm):
             known_bytes += int(position.value * step.value)
             continue
@@ -62,7 +70,8 @@ def address(b: Builder, array: Arr, index: Value) -> Operand:
     return b.alu("add", "s64", total, Imm(known_bytes)) if known_bytes else total
 
 
-def _refuse_rank(b: Builder, array: Arr, given: int) -> None:
+def refuse_rank(b: Builder, array: Arr, given: int) -> None:
+    """Refuse an index of too many or too few numbers."""
     rank = len(array.shape)
     letters = ", ".join("ijklmnpq"[:rank]) or "()"
     raise b.refuse(
@@ -73,7 +82,8 @@ def _refuse_rank(b: Builder, array: Arr, given: int) -> None:
     )
 
 
-def _checked(b: Builder, array: Arr, dim: int, item: Value) -> Operand:
+def checked(b: Builder, array: Arr, dim: int, item: Value) -> Operand:
+    """Return an index (s64) of one dimension, checked against its extent and wrapped if it is negative."""
     if not isinstance(item, Val) or item.type in FLOATS:
         kind = item.type if isinstance(item, Val) else "not a number"
         raise b.refuse(f"index {dim} of {array.name!r} is {kind}", "use an integer, e.g. int(x)")

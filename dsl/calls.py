@@ -203,11 +203,6 @@ def _function(frame: Frame, callee: Value) -> FunctionType:
     obj = callee.obj if isinstance(callee, Static) else None
     func = getattr(obj, "py_func", obj)
     if isinstance(func, FunctionType) and not _is_foreign(func):
-        if obj is not func and not is_device(obj):
-            raise frame.builder.refuse(
-                f"a call of the kernel {func.__name__} inside a kernel",
-                "declare it with @cuda.jit(device=True)",
-            )
         return func
     name = getattr(obj, "__name__", None) or describe(callee)
     if obj is print:
@@ -220,16 +215,6 @@ def _function(frame: Frame, callee: Value) -> FunctionType:
     raise frame.builder.refuse(
         f"a call of {name} is not in the kernel language",
         "call math.*, cuda.*, min, max, abs, len, a dtype or a device function",
-    )
-
-
-def is_device(dispatcher: Any) -> bool:
-    """Say whether a compiled-function object may be called from a kernel."""
-    options = getattr(dispatcher, "targetoptions", None)
-    return (
-        bool(options.get("device", True))
-        if isinstance(options, dict)
-        else bool(getattr(dispatcher, "device", True))
     )
 
 

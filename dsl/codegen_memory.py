@@ -36,7 +36,7 @@ def check(cg: WarpCode, instr: ir.Chk) -> None:
         cg.define(instr.dst, cg.raw(instr.index, "s64"))
         return
     number, shape = cg.number_of_check(instr), cg.shapes.of(instr.index)
-    if shape.uniform:
+    if shape.uniform and cg.shapes.of(instr.extent).uniform:
         cg.define(instr.dst, _check_uniform(cg, instr, number))
     elif shape.pattern is None or cg.shapes.of(instr.dst).varying:
         cg.define(instr.dst, _check_lanes(cg, instr, number, cg.vector(instr.index, "s64")))
@@ -55,7 +55,7 @@ def _check_uniform(cg: WarpCode, instr: ir.Chk, number: int) -> str:
     t.put(f"br i1 {ok}, label %{on}, label %{cold}, !prof !0")
     t.label(cold)
     wide = t.splat(index, "i64")
-    wrapped = _wrap(cg, wide, extent, number)
+    wrapped = _wrap(cg, wide, t.splat(extent, "i64"), number)
     one = t.do(f"extractelement {WORDS} {wrapped}, i32 0")
     cold_end = t.name("back")
     t.put(f"br label %{cold_end}")
@@ -67,8 +67,8 @@ def _check_uniform(cg: WarpCode, instr: ir.Chk, number: int) -> str:
 
 def _check_lanes(cg: WarpCode, instr: ir.Chk, number: int, index: str) -> str:
     t = cg.text
-    extent = cg.raw(instr.extent, "s64")
-    inside = t.do(f"icmp ult {WORDS} {index}, {t.splat(extent, 'i64')}")
+    extent = cg.vector(instr.extent, "s64")
+    inside = t.do(f"icmp ult {WORDS} {index}, {extent}")
     ok = _all_active(cg, t.bits(inside))
     here, cold, on = t.name("in"), t.name("wrap"), t.name("on")
     t.put(f"br label %{here}")
@@ -97,7 +97,7 @@ def _check_pattern(cg: WarpCode, instr: ir.Chk, number: int, largest_lane: int) 
     t.put(f"br i1 {ok}, label %{on}, label %{cold}, !prof !0")
     t.label(cold)
     kept = dict(cg.values)
-    _wrap(cg, cg.vector(instr.index, "s64"), extent, number)
+    _wrap(cg, cg.vector(instr.index, "s64"), t.splat(extent, "i64"), number)
     cg.values = kept
     t.put(f"br label %{on}")
     t.label(on)
@@ -110,10 +110,12 @@ def _all_active(cg: WarpCode, bits: str) -> str:
     return t.do(f"icmp eq i32 {t.do(f'and i32 {bits}, {cg.bits}')}, {cg.bits}")
 
 
-def _wrap(cg: WarpCode, index: str, extent: str, number: int) -> str:
-    """Wrap negative lanes once, count them, and stop the launch where an active lane is outside even so."""
+def _wrap(cg: WarpCode, index: str, wide: str, number: int) -> str:
+    """Wrap negative lanes once, count them, and stop the launch where an active lane is outside even so.
+
+    wide: the extent of each lane.
+    """
     t = cg.text
-    wide = t.splat(extent, "i64")
     negative = t.do(f"icmp slt {WORDS} {index}, zeroinitializer")
     moved = t.do(f"add {WORDS} {index}, {wide}")
     wrapped = index
@@ -126,6 +128,8 @@ def _wrap(cg: WarpCode, index: str, extent: str, number: int) -> str:
     t.label(fail)
     t.put(f"store {WORDS} {index}, ptr {t.field('%ctx', Ctx.ERROR_INDEX)}, align 8")
     mask = t.do(f"zext i32 {bad} to i64")
+    lane = t.call("i32", "llvm.cttz.i32", ("i32", bad), ("i1", "true"))
+    extent = t.do(f"extractelement {WORDS} {wide}, i32 {lane}")
     for word, value in ((Ctx.ERROR_SITE, number), (Ctx.ERROR_MASK, mask), (Ctx.ERROR_EXTENT, extent)):
         t.put(f"store i64 {value}, ptr {t.field('%ctx', word)}")
     cg.fail(Error.OUT_OF_BOUNDS)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dsl import arrays, lowering, members, surface
+from dsl import arrays, lowering, members, slices, surface
 from dsl.elements import bytes_of
 from dsl.frame import Frame
 from dsl.ir import Imm, Reg
@@ -166,9 +166,11 @@ def _array_attribute(frame: Frame, array: Arr, attr: str) -> Value:
             return Val(Imm(bytes_of(array.type)), "s64")
         case "view":
             return Method(array, attr)
+        case "T":
+            return slices.transposed(b, array)
     raise b.refuse(
         f"the array attribute {array.name}.{attr}",
-        "arrays have shape, size, ndim, strides, dtype, itemsize and view(dtype) in a kernel",
+        "arrays have shape, size, ndim, strides, dtype, itemsize, T and view(dtype) in a kernel",
     )
 
 
@@ -184,7 +186,7 @@ def _subscript(frame: Frame, node: ast.Subscript) -> Value:
     if isinstance(base, Static) and isinstance(base.obj, EnumMeta):
         return _named_member(frame, base.obj, node.slice)
     if isinstance(base, Arr):
-        return arrays.load(frame.builder, base, element_address(frame, base, node))
+        return _of_array(frame, base, node)
     if isinstance(base, Tup):
         return _tuple_element(frame, base, node)
     raise frame.builder.refuse(
@@ -201,14 +203,40 @@ def _named_member(frame: Frame, owner: EnumMeta, name: ast.expr) -> Value:
     return frame.static(owner.__members__[str(text)])
 
 
-def element_address(frame: Frame, array: Arr, node: ast.Subscript) -> Imm | Reg:
-    """Emit the index of `array[...]` and return the element's address."""
-    if any(isinstance(n, ast.Slice) for n in (node.slice, *getattr(node.slice, "elts", ()))):
-        raise frame.builder.refuse(
-            f"a slice of {array.name!r}", "index one element at a time; a view is not in the language"
-        )
+def _of_array(frame: Frame, array: Arr, node: ast.Subscript) -> Value:
+    """Load an element, or make a view where there are slices or fewer indices than dimensions."""
+    if _slices(node):
+        return slices.part(frame.builder, array, _cuts(frame, array, node))
     index = evaluate(frame, node.slice)
-    return arrays.address(frame.builder, array, index)
+    items = index.items if isinstance(index, Tup) else (index,)
+    if len(items) < len(array.shape):
+        return slices.part(frame.builder, array, items)
+    return arrays.load(frame.builder, array, arrays.address(frame.builder, array, index))
+
+
+def _slices(node: ast.Subscript) -> bool:
+    return any(isinstance(n, ast.Slice) for n in (node.slice, *getattr(node.slice, "elts", ())))
+
+
+def _cuts(frame: Frame, array: Arr, node: ast.Subscript) -> slices.Index:
+    """Evaluate an index that has slices in it."""
+    nodes = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    if len(nodes) > len(array.shape):
+        arrays.refuse_rank(frame.builder, array, len(nodes))
+    return tuple(_cut(frame, array, n) if isinstance(n, ast.Slice) else evaluate(frame, n) for n in nodes)
+
+
+def _cut(frame: Frame, array: Arr, node: ast.Slice) -> slices.Cut:
+    parts = [None if n is None else evaluate(frame, n) for n in (node.lower, node.upper, node.step)]
+    return slices.cut(frame.builder, array, (parts[0], parts[1], parts[2]))
+
+
+def element_address(frame: Frame, array: Arr, node: ast.Subscript) -> Imm | Reg:
+    """Emit the index of `array[...]` and return the address of the element that is assigned."""
+    if _slices(node):
+        what = f"an assignment to a slice of {array.name!r}"
+        raise frame.builder.refuse(what, "assign one element at a time")
+    return arrays.address(frame.builder, array, evaluate(frame, node.slice))
 
 
 def _tuple_element(frame: Frame, base: Tup, node: ast.Subscript) -> Value:

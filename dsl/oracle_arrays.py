@@ -264,6 +264,23 @@ class Tracked:
             part, self.space, self.name, self.address + offset, self.recorder, self.vector, self.start
         )
 
+    def _of(self, data: Array) -> Tracked:
+        """Return another view of the same first element."""
+        return Tracked(data, self.space, self.name, self.address, self.recorder, self.vector, self.start)
+
+    @property
+    def T(self) -> Tracked:  # noqa: N802 - numpy's name
+        """Return the array with its dimensions in reverse order."""
+        return self._of(self.data.T)
+
+    def reshape(self, *shape: Any) -> Tracked:
+        """Return a view of another shape, which numpy finds without moving data."""
+        wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
+        data = self.data.reshape(tuple(map(int, wanted)))
+        if data.size and not np.shares_memory(data, self.data):
+            raise ValueError(f"{self.name!r} has no view of shape {data.shape}: its data would have to move")
+        return self._of(data)
+
     def view(self, dtype: Any) -> Tracked:
         """Return the same bytes as elements of another type; raise LaunchRefused where they do not fit."""
         vector = dtype.type if isinstance(dtype, VectorMaker) else None

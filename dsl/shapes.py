@@ -254,9 +254,11 @@ class Shapes:
         return UNIFORM if shape.uniform else VARYING
 
     def _chk(self, block: int, index: ir.Operand, shape: Shape, extent: Shape) -> Shape:
+        if not extent.uniform:  # of a view that lanes made for themselves
+            return VARYING
         if shape.uniform:
             return shape if self._nonnegative(index, block) else UNIFORM
-        return shape if self._nonnegative(index, block) and extent.uniform else VARYING
+        return shape if self._nonnegative(index, block) else VARYING
 
     @staticmethod
     def _selp(shapes: list[Shape]) -> Shape:

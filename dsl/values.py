@@ -91,16 +91,18 @@ class Arr:
     """Hold an array: where it lives and how an index becomes an address.
 
     type: of an element. shape: extents, None where the launch knows it (LdParam), a register (s64) where a
-    view computes it. strides: bytes, None as in shape. offset: byte offset in shared, local or constant
-    memory; None for a global array, whose base is a parameter.
+    view computes it. strides: bytes, as in shape. offset: byte offset in shared, local or constant memory;
+    None for a global array, whose base is a parameter. start: of a view whose place is known while the kernel
+    runs, the address of its first element; offset is None then.
     """
 
     name: str
     space: str
     type: Element
     shape: tuple[int | Reg | None, ...]
-    strides: tuple[int | None, ...]
+    strides: tuple[int | Reg | None, ...]
     offset: int | None = None
+    start: Reg | None = None
 
 
 @dataclass(frozen=True, eq=False)
