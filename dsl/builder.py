@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from dsl import ir
 from dsl.ir import Alu, Bar, Bra, Cvt, Instr, Jmp, LdParam, Loc, Operand, Reg, Ret, Selp, Setp, Sreg
-from dsl.types import STORED, TYPE_NAMES
+from dsl.types import STORED, TYPE_NAMES, register_type
 from dsl.values import Val
 from gpusim.errors import KernelMistake, UnsupportedFeature
 
@@ -81,10 +81,12 @@ class Builder:
         self.emit(Selp(type_, dst, a, b, cond, self.loc))
         return dst
 
-    def cvt(self, src: Operand, from_type: str, to_type: str, saturate: bool = False) -> Reg:
+    def cvt(
+        self, src: Operand, from_type: str, to_type: str, saturate: bool = False, tag: str = ""
+    ) -> Reg:
         """Emit a conversion into a new register."""
         dst = self.reg(to_type)
-        self.emit(Cvt(dst, to_type, src, from_type, self.loc, saturate))
+        self.emit(Cvt(dst, to_type, src, from_type, self.loc, saturate, tag))
         return dst
 
     def _must_compute(self, type_: str) -> None:
@@ -93,7 +95,7 @@ class Builder:
 
     def bitcast(self, src: Operand, from_type: str, to_type: str) -> Reg:
         """Emit a reinterpretation into a new register."""
-        dst = self.reg(to_type)
+        dst = self.reg(register_type(to_type))
         self.emit(ir.Bitcast(dst, to_type, src, from_type, self.loc))
         return dst
 

@@ -14,6 +14,7 @@ from dsl.codegen_alu import Lane, compare, convert, emit
 from dsl.layout import Ctx
 from dsl.llvm import LANES, TYPES, lanes_constant, vector
 from dsl.shapes import Shape
+from dsl.types import register_type
 
 if TYPE_CHECKING:
     from dsl.codegen import WarpCode
@@ -35,8 +36,7 @@ def value_of(cg: WarpCode, instr: Computing) -> str:
             value = convert(Lane(cg.text, from_type, shape.varying), read(src, from_type), to_type, saturate)
             return cg.reinterpreted(value, to_type, instr.dst.type, shape.varying)
         case ir.Bitcast(to_type=to_type, src=src, from_type=from_type):
-            value = cg.reinterpreted(read(src, from_type), from_type, to_type, shape.varying)
-            return cg.reinterpreted(value, to_type, instr.dst.type, shape.varying)
+            return _reinterpreted(cg, read(src, register_type(from_type)), instr, shape.varying)
         case ir.Setp(op=op, type=type_, a=a, b=b):
             return compare(Lane(cg.text, type_, shape.varying), op, read(a, type_), read(b, type_))
         case ir.Selp():
@@ -49,6 +49,19 @@ def value_of(cg: WarpCode, instr: Computing) -> str:
             return cg.bits
         case ir.BarResult(op=op):
             return _gathered(cg, op)
+
+
+def _reinterpreted(cg: WarpCode, value: str, instr: ir.Bitcast, varying: bool) -> str:
+    """Return the bits of a value as another type; integers narrower than a register are its low bits."""
+    held, source, target = (Lane(cg.text, t, varying) for t in (
+        register_type(instr.from_type), instr.from_type, instr.to_type))
+    if held.scalar != source.scalar:
+        value = held.cast("trunc", value, source)
+    value = cg.reinterpreted(value, instr.from_type, instr.to_type, varying)
+    result = Lane(cg.text, register_type(instr.to_type), varying)
+    if result.scalar != target.scalar:
+        value = target.cast("zext", value, result)
+    return cg.reinterpreted(value, result.type, instr.dst.type, varying)
 
 
 def _alu(cg: WarpCode, instr: ir.Alu, shape: Shape) -> str:

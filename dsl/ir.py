@@ -85,7 +85,7 @@ class Cvt:
 
     Float to int truncates toward zero and saturates, anything to float rounds once to nearest even.
     "pred" as a target tests src != 0; as a source it is 0 or 1. Too large a number for f16, bf16 and e5m2
-    becomes infinity, for e4m3 NaN; with `saturate` (PTX satfinite) the largest finite number.
+    becomes infinity, for e4m3 NaN; with `saturate` (PTX satfinite) the largest finite number. `tag` is Alu's.
     """
 
     dst: Reg
@@ -94,11 +94,15 @@ class Cvt:
     from_type: str
     loc: Loc
     saturate: bool = False
+    tag: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Bitcast:
-    """Reinterpret the bits of src (of `from_type`) as `to_type` of the same width."""
+    """Reinterpret the bits of src (of `from_type`) as `to_type` of the same width.
+
+    u8 and u16 are the low bits of a u32 register, zeros above them as a result.
+    """
 
     dst: Reg
     to_type: str

@@ -31,6 +31,9 @@ PREDICATED = "predicated"
 """Tag of an operation that the machine code executes in no lane of ordinary numbers (the two FMUL of
 ex2.approx for denormals)."""
 
+PACKED, FOLDED = "packed", "folded"
+"""Tags of a conversion that makes two numbers in one F2FP, and of a step that is part of an instruction
+beside it."""
 APPROXIMATE = "approximate"
 """Tag of a float32 operation that is short enough for a 16-bit result: the special function unit's
 approximation of a quotient, root or tanh (PTX .approx), sine and cosine with a short reduction."""
@@ -203,6 +206,8 @@ def _cvt(instr: ir.Cvt) -> Mapping[str, int]:
     floats and float32 as the tables above say.
     """
     source, target = instr.from_type, instr.to_type
+    if instr.tag in (PACKED, FOLDED):
+        return _INTEGER if instr.tag == PACKED else _NOTHING
     if "pred" in (source, target):
         return _INTEGER
     if target in STORED and source == "f64":
@@ -241,7 +246,7 @@ def count_mma(counts: Tensor, a_type: str, n: int = 1) -> None:
 def machine_counts(instr: ir.Instr) -> dict[str, int]:
     """Return what one execution of an instruction adds to each of KEYS (those that it adds to)."""
     if isinstance(instr, ir.Alu):
-        return {} if instr.tag == PREDICATED else dict(_alu(instr))
+        return {} if instr.tag in (PREDICATED, FOLDED) else dict(_alu(instr))
     if isinstance(instr, ir.Cvt):
         return dict(_cvt(instr))
     return dict(_INTEGER) if isinstance(instr, ir.Setp | ir.Selp) else {}

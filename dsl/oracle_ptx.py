@@ -16,6 +16,7 @@ import numpy as np
 from dsl import matrix_ops
 from dsl.messages import LANES
 from dsl.oracle_numbers import number
+from dsl.oracle_ptx_conversions import Conversions
 from dsl.oracle_warp import FULL_MASK, Lanes, WarpOperations
 from dsl.ptx_calls import MMA_TYPES
 
@@ -46,10 +47,11 @@ def _mma(name: str, a_type: str, b_type: str) -> Callable[..., Any]:
     return method
 
 
-class Ptx:
+class Ptx(Conversions):
     """Stand for the module `ptx` inside a kernel."""
 
     def __init__(self, warp: WarpOperations) -> None:
+        super().__init__()
         self.warp = warp
 
 

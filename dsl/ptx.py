@@ -29,7 +29,50 @@ from dsl.cuda import DeviceName
     )
 )
 
+(
+    cvt_rn_f16x2_f32,
+    cvt_rn_bf16x2_f32,
+    cvt_rn_satfinite_e4m3x2_f32,
+    cvt_rn_satfinite_e5m2x2_f32,
+    cvt_rn_satfinite_e4m3x2_f16x2,
+    cvt_rn_satfinite_e5m2x2_f16x2,
+    cvt_rn_f16x2_e4m3x2,
+    cvt_rn_f16x2_e5m2x2,
+    cvt_rna_tf32_f32,
+    mov_b32,
+    mov_b32_f16x2,
+    mov_b32_bf16x2,
+    ex2_approx_ftz_f32,
+) = (
+    DeviceName(f"ptx.{name}")
+    for name in (
+        "cvt_rn_f16x2_f32",
+        "cvt_rn_bf16x2_f32",
+        "cvt_rn_satfinite_e4m3x2_f32",
+        "cvt_rn_satfinite_e5m2x2_f32",
+        "cvt_rn_satfinite_e4m3x2_f16x2",
+        "cvt_rn_satfinite_e5m2x2_f16x2",
+        "cvt_rn_f16x2_e4m3x2",
+        "cvt_rn_f16x2_e5m2x2",
+        "cvt_rna_tf32_f32",
+        "mov_b32",
+        "mov_b32_f16x2",
+        "mov_b32_bf16x2",
+        "ex2_approx_ftz_f32",
+    )
+)
+
 __all__ = [
+    "cvt_rn_bf16x2_f32",
+    "cvt_rn_f16x2_e4m3x2",
+    "cvt_rn_f16x2_e5m2x2",
+    "cvt_rn_f16x2_f32",
+    "cvt_rn_satfinite_e4m3x2_f16x2",
+    "cvt_rn_satfinite_e4m3x2_f32",
+    "cvt_rn_satfinite_e5m2x2_f16x2",
+    "cvt_rn_satfinite_e5m2x2_f32",
+    "cvt_rna_tf32_f32",
+    "ex2_approx_ftz_f32",
     "mma_sync_m16n8k8_f32_tf32",
     "mma_sync_m16n8k16_f32_bf16",
     "mma_sync_m16n8k16_f32_f16",
@@ -37,4 +80,7 @@ __all__ = [
     "mma_sync_m16n8k32_f32_e4m3_e5m2",
     "mma_sync_m16n8k32_f32_e5m2",
     "mma_sync_m16n8k32_f32_e5m2_e4m3",
+    "mov_b32",
+    "mov_b32_bf16x2",
+    "mov_b32_f16x2",
 ]

@@ -7,6 +7,7 @@ integer and sparse mma. Which ncu metric checks it: `sm__inst_executed_pipe_tens
 
 from __future__ import annotations
 
+from dsl import ptx_conversions
 from dsl.device_args import Body, Emitter, integer, kind, takes
 from dsl.frame import Frame
 from dsl.ir import Mma, Operand
@@ -65,6 +66,6 @@ def _plain(name: str, names: tuple[str, ...], body: Body, required: int | None =
     return {f"ptx.{name}": takes(f"ptx.{name}", names, body, required)}
 
 
-CALLS: dict[str, Emitter] = {}
+CALLS: dict[str, Emitter] = dict(ptx_conversions.CALLS)
 for _name, _types in MMA_TYPES.items():
     CALLS |= _plain(f"mma_sync_{_name}", ("a", "b", "c"), _mma(f"ptx.mma_sync_{_name}", *_types))

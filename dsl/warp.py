@@ -17,6 +17,7 @@ import numpy as np
 from dsl import ir, lane_ops
 from dsl.floats import Array
 from dsl.messages import LANES, Dim3
+from dsl.types import register_type
 
 
 def _poison(type_: str) -> Array:
@@ -151,7 +152,9 @@ def widen(values: Array, type_: str) -> Array:
 
 
 def _bitcast(warp: Warp, instr: ir.Bitcast, mask: Array) -> None:
-    warp.write(instr.dst, lane_ops.reinterpret(warp.read(instr.src, instr.from_type), instr.to_type), mask)
+    source = warp.read(instr.src, register_type(instr.from_type))
+    low_bits = source.astype(lane_ops.DTYPES[instr.from_type], copy=False)
+    warp.write(instr.dst, widen(lane_ops.reinterpret(low_bits, instr.to_type), instr.dst.type), mask)
 
 
 def _setp(warp: Warp, instr: ir.Setp, mask: Array) -> None:
