@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from ml_dtypes import bfloat16
 
 from gpusim.errors import BadOption
 from kernels_sim.formulas import (
@@ -74,8 +76,16 @@ class Shape:
         return self.heads // self.group
 
 
-def shape_of(options: Any) -> Shape:
+DTYPES = {"float32": np.dtype(np.float32), "float16": np.dtype(np.float16), "bfloat16": np.dtype(bfloat16)}
+"""The element types of attention kernels; a kernel says which it takes."""
+TOLERANCES = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
+"""Largest error of outputs held in a type, against a reference on inputs that were rounded to it."""
+
+
+def shape_of(options: Any, dtypes: Iterable[str] = ("float32",)) -> Shape:
     """Check the options that all attention kernels have and fill in the defaults; raise BadOption.
+
+    dtypes: the element types that the kernel takes.
 
     Nk None is N; scale None is 1 / sqrt(d). dv, kv_heads and window are looked at where a kernel has them: 0
     or None is d, heads and no window.
@@ -102,9 +112,8 @@ def shape_of(options: Any) -> Shape:
     if abs(options.q_start) > MOST_Q_START:
         raise BadOption(f"--q-start must lie between -2**40 and 2**40 ({MOST_Q_START:,}), got "
                         f"{options.q_start}")
-    if options.dtype != "float32":
-        later = "float16, bfloat16 and fp8 come with the tensor-core variants"
-        raise BadOption(f"--dtype must be float32, got {options.dtype}: {later}")
+    if options.dtype not in dtypes:
+        raise BadOption(f"--dtype must be {' or '.join(dtypes)}, got {options.dtype}")
     if options.scale is not None and not math.isfinite(options.scale):
         raise BadOption(f"--scale must be a finite number, got {options.scale}")
     scale = 1.0 / math.sqrt(options.d) if options.scale is None else options.scale

@@ -28,19 +28,26 @@ def pair_fact(shape: Shape) -> Fact:
 
 
 def element_facts(
-    ideal: int, ideal_formula: str, moved: int, moved_formula: str, forms: Sequence[dict[str, int]]
-) -> tuple[Fact, Fact]:
+    ideal: int,
+    ideal_formula: str,
+    moved: int,
+    moved_formula: str,
+    forms: Sequence[dict[str, int]],
+    ideal_bytes: int | None = None,
+) -> tuple[Fact, ...]:
     """Say how many elements have to move, and how many pass between SM and L1.
 
     forms: the closed forms of the launches. The ideal is held against DRAM where all of them say that each
-    element is moved there once.
+    element is moved there once. ideal_bytes: of elements that are not all of 4 bytes; a fact of its own.
     """
     follows = all(path in form for form in forms for path in AT_DRAM)
-    at_dram, at_l1 = AT_DRAM if follows else (), ("global_load.lanes", "global_store.lanes")
-    return (
-        Fact(IDEAL, ideal, "element", ideal_formula, dict.fromkeys(at_dram, 1), ELEMENT_BYTES),
-        Fact("Moved At SM-L1", moved, "element", moved_formula, dict.fromkeys(at_l1, 1), base=IDEAL),
-    )
+    at_dram = dict.fromkeys(AT_DRAM, 1) if follows else {}
+    at_l1 = dict.fromkeys(("global_load.lanes", "global_store.lanes"), 1)
+    asked = Fact("Moved At SM-L1", moved, "element", moved_formula, at_l1, base=IDEAL)
+    if ideal_bytes is None:
+        return Fact(IDEAL, ideal, "element", ideal_formula, at_dram, ELEMENT_BYTES), asked
+    in_bytes = Fact("Ideal Bytes At DRAM", ideal_bytes, "byte", "the same in bytes", at_dram)
+    return Fact(IDEAL, ideal, "element", ideal_formula), in_bytes, asked
 
 
 def flop_facts(products: int, formula: str, forms: Sequence[dict[str, int]]) -> tuple[Fact, Fact, Fact]:

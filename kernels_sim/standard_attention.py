@@ -1,20 +1,21 @@
 """Standard attention in three launches, with the N x N matrices S and P in global memory.
 
-1. scores:  S = scale Q K^T, tiles of 32 x 32, -inf where a causal row does not see the key.
+1. scores: S = scale Q K^T, tiles of 32 x 32, -inf where a causal row does not see the key.
 2. softmax: P = softmax(S) by rows, L = log of the sum of exp; one block a row, three passes over it.
-3. output:  O = P V, tiles of 32 x 32.
+3. output: O = P V, tiles of 32 x 32.
 
 What to look at in the report, next to flash_forward on the same shape:
-- The totals. Even if every kernel read each input once, S and P would be written and read once each: 4 N d
-  + 4 N^2 + N elements (`io_standard`), against 4 N d + N for flash attention with its tiles in L2. The
-  launches ask for more: each tile of Q, K, P and V is fetched by every block that needs it.
+- The totals. Even if every kernel read each input once, S and P would be written and read once each: 4 N d +
+  4 N^2 + N elements (`io_standard`), against 4 N d + N for flash attention with its tiles in L2. The launches
+  ask for more: each tile of Q, K, P and V is fetched by every block that needs it.
 - DRAM and L2. While S fits L2 the softmax reads it from there within a launch; cold caches make each launch
   start from DRAM. At N = 4096 S alone has 67 MB and is written back while the first launch runs.
 - Shared memory: K's tile is padded to rows of 33 words, because a warp reads a column of it; without the
   padding each of those loads would take 32 wavefronts. Q's and P's tiles are read as broadcasts.
 - Causal saves nothing here: the masked half of S is computed, written, read and weighed with 0.
 
-What it leaves out: skipping masked tiles, fusing any two of the three steps.
+With --dtype float16 or bfloat16, Q, K, V, P and O are held in 16 bits; products and sums are float32, and so
+are S and L. What it leaves out: skipping masked tiles, fusing any two of the three steps.
 """
 
 from __future__ import annotations
@@ -31,12 +32,14 @@ from dsl import cuda
 from gpusim.errors import BadOption
 from kernels_sim.attention import (
     DIV,
+    DTYPES,
     EXP,
     LOG,
+    TOLERANCES,
     Access,
     Shape,
     arithmetic,
-    dram,
+    dram_of_bytes,
     each_row,
     io_standard,
     reference,
@@ -65,8 +68,8 @@ ROW_THREADS = 128
 def make_scores(d: int, causal: bool) -> Any:
     """Return the kernel scores(Q, K, S, scale, q_start).
 
-    Q (heads, N, d), K (heads, Nk, d), S (heads, N, Nk), float32. Grid (ceil(Nk / 32), ceil(N / 32), heads),
-    block (32, 8).
+    Q (heads, N, d), K (heads, Nk, d) of any float type, S (heads, N, Nk) float32. Grid (ceil(Nk / 32), ceil(N
+    / 32), heads), block (32, 8).
     """
 
     @cuda.jit
@@ -87,8 +90,8 @@ def make_scores(d: int, causal: bool) -> Any:
         for k0 in range(0, d, TILE):
             for r in range(PER_THREAD):
                 i = y + TILE_WARPS * r
-                Qs[i, x] = Q[head, row0 + i, k0 + x] if row0 + i < n_rows and k0 + x < d else ZERO
-                Ks[i, x] = K[head, col0 + i, k0 + x] if col0 + i < n_keys and k0 + x < d else ZERO
+                Qs[i, x] = float32(Q[head, row0 + i, k0 + x]) if row0 + i < n_rows and k0 + x < d else ZERO
+                Ks[i, x] = float32(K[head, col0 + i, k0 + x]) if col0 + i < n_keys and k0 + x < d else ZERO
             cuda.syncthreads()
             for k in range(min(TILE, d - k0)):
                 key = Ks[x, k]
@@ -112,7 +115,7 @@ def make_scores(d: int, causal: bool) -> Any:
 def make_softmax() -> Any:
     """Return the kernel softmax(S, P, L).
 
-    S, P (heads, N, Nk), L (heads, N), float32. Grid (N, heads), block 128.
+    S, P (heads, N, Nk), L (heads, N); S and L float32, P of any float type. Grid (N, heads), block 128.
     """
 
     @cuda.jit
@@ -165,8 +168,8 @@ def make_softmax() -> Any:
 def make_output(dv: int, causal: bool) -> Any:
     """Return the kernel output(P, V, O, q_start).
 
-    P (heads, N, Nk), V (heads, Nk, dv), O (heads, N, dv), float32. Grid (ceil(dv / 32), ceil(N / 32), heads),
-    block (32, 8).
+    P (heads, N, Nk), V (heads, Nk, dv), O (heads, N, dv), of any float type. Grid (ceil(dv / 32), ceil(N /
+    32), heads), block (32, 8).
     """
 
     @cuda.jit
@@ -187,8 +190,9 @@ def make_output(dv: int, causal: bool) -> Any:
         for j0 in range(0, n_keys, TILE):
             for r in range(PER_THREAD):
                 i = y + TILE_WARPS * r
-                Ps[i, x] = P[head, row0 + i, j0 + x] if row0 + i < n_rows and j0 + x < n_keys else ZERO
-                Vs[i, x] = V[head, j0 + i, col] if j0 + i < n_keys and col < dv else ZERO
+                inside = row0 + i < n_rows and j0 + x < n_keys
+                Ps[i, x] = float32(P[head, row0 + i, j0 + x]) if inside else ZERO
+                Vs[i, x] = float32(V[head, j0 + i, col]) if j0 + i < n_keys and col < dv else ZERO
             cuda.syncthreads()
             for j in range(min(TILE, n_keys - j0)):
                 v = Vs[j, x]
@@ -222,27 +226,30 @@ class Options:
     causal: bool = field(default=False, metadata={"help": "a row sees no key after its own position"})
     q_start: int = field(default=0, metadata={"help": "position of row 0 for causal; may be negative"})
     scale: float | None = field(default=None, metadata={"help": "factor of the scores; else 1 / sqrt(d)"})
-    dtype: str = field(default="float32", metadata={"help": "element type: float32"})
+    dtype: str = field(default="float32", metadata={
+        "help": "type of Q, K, V, P and O; S and L are float32", "choices": tuple(DTYPES)})
 
 
 def build(options: Options, data: Data) -> Problem:
     """Make the three launches: Q, K, V ~ N(0, 1); S, P, O and L pre-filled with NaN. Raises BadOption."""
-    shape = shape_of(options)
-    H, N, Nk, d, dv = shape.heads, shape.N, shape.Nk, shape.d, shape.dv
+    shape = shape_of(options, DTYPES)
+    H, N, Nk, d, dv, dtype = shape.heads, shape.N, shape.Nk, shape.d, shape.dv, DTYPES[options.dtype]
     if H > 65535:
         raise BadOption(f"standard_attention: --heads x --batch is grid dimension z, at most 65535; got {H}")
-    Q, K, V = data.normal(H, N, d), data.normal(H, Nk, d), data.normal(H, Nk, dv)
-    S, P = data.filled(np.nan, H, N, Nk), data.filled(np.nan, H, N, Nk)
-    O, L = data.filled(np.nan, H, N, dv), data.filled(np.nan, H, N)
+    Q, K, V = (data.normal(H, *of, dtype=dtype) for of in ((N, d), (Nk, d), (Nk, dv)))
+    S, P = data.filled(np.nan, H, N, Nk), data.filled(np.nan, H, N, Nk, dtype=dtype)
+    O, L = data.filled(np.nan, H, N, dv, dtype=dtype), data.filled(np.nan, H, N)
     rows, keys, columns = ceil_div(N, TILE), key_tiles(shape), ceil_div(dv, TILE)
-    block, causal = (TILE, TILE_WARPS), shape.causal
-    qk = (Q, K, S, np.float32(shape.scale), shape.q_start)
-    pv = (P, V, O, shape.q_start)
-    steps = (
-        _step("scores", make_scores(d, causal), (keys, rows, H), block, qk, scores_form(shape), d, causal),
-        _step("softmax", make_softmax(), (N, H), (ROW_THREADS,), (S, P, L), softmax_form(shape), d, causal),
-        _step("output", make_output(dv, causal), (columns, rows, H), block, pv, output_form(shape), dv,
-              causal),
+    block, causal, at = (TILE, TILE_WARPS), shape.causal, shape.q_start
+    forms = closed_forms(shape, dtype.itemsize)
+    launches: tuple[tuple[Any, ...], ...] = (
+        (make_scores(d, causal), (keys, rows, H), block, (Q, K, S, np.float32(shape.scale), at), d),
+        (make_softmax(), (N, H), (ROW_THREADS,), (S, P, L), d),
+        (make_output(dv, causal), (columns, rows, H), block, (P, V, O, at), dv),
+    )
+    steps = tuple(
+        Step(kernel, grid, block, args, 0, form, *recorded_of("standard_attention", kernel, width, options))
+        for (kernel, grid, block, args, width), form in zip(launches, forms, strict=True)
     )
 
     def expected() -> dict[str, np.ndarray]:
@@ -250,42 +257,36 @@ def build(options: Options, data: Data) -> Problem:
         return {"O": o, "L": lse}
 
     outputs, check = {"O": O, "L": L}, None if data.virtual else expected
-    said = facts(shape, [step.closed_form for step in steps])
-    return Problem("standard_attention", steps, outputs, check, facts=said)
+    said, tolerance = facts(shape, forms, dtype.itemsize), TOLERANCES[options.dtype]
+    return Problem("standard_attention", steps, outputs, check, tolerance, said)
 
 
-def _step(
-    name: str,
-    kernel: Any,
-    grid: tuple[int, ...],
-    block: tuple[int, ...],
-    args: tuple[Any, ...],
-    form: dict[str, int],
-    width: int,
-    causal: bool,
-) -> Step:
-    """Return one launch, with the registers recorded for its kernel and its width."""
-    variant = f"{name} d={width} causal={causal}"
-    registers, source = recorded("standard_attention", variant)
-    return Step(kernel, grid, block, args, closed_form=form, registers=registers, registers_source=source)
+def recorded_of(name: str, kernel: Any, width: int, options: Any) -> tuple[int | None, str]:
+    """Return the registers recorded for a launch of a width, and where they come from."""
+    if options.dtype != "float32":
+        return None, ""
+    return recorded(name, f"{kernel.py_func.__name__} d={width} causal={options.causal}")
 
 
-def facts(shape: Shape, forms: Sequence[dict[str, int]]) -> tuple[Fact, ...]:
+def facts(shape: Shape, forms: Sequence[dict[str, int]], size: int = 4) -> tuple[Fact, ...]:
     """Say what the report shows of the algorithm: pairs, elements and FLOPs of the three launches and all
     heads together.
 
-    forms: the closed forms of the launches. The FLOPs of the products are the executed ones: tiles are
-    multiplied whole, the masked half too.
+    forms: the closed forms of the launches. size: bytes of an element of Q, K, V, P and O. The FLOPs of the
+    products are the executed ones: tiles are multiplied whole, the masked half too.
     """
     rows, keys, columns = ceil_div(shape.N, TILE), key_tiles(shape), ceil_div(shape.dv, TILE)
     products = 2 * shape.heads * TILE * TILE * rows * (keys * shape.d + columns * shape.Nk)
     square = shape.N == shape.Nk and shape.d == shape.dv
     ideal = "4 N d + 4 N^2 + N" if square else "(d + dv) (N + Nk) + 4 N Nk + N"
+    wide = shape.heads * (2 * shape.N * shape.Nk + shape.N)  # S out and in, L out: always 4 bytes
+    ideal_bytes = None if size == 4 else size * (io_standard(shape) - wide) + 4 * wide
     return (
         Fact("Launches", len(forms), "launch", "scores, softmax, output"),
         pair_fact(shape),
         *element_facts(
-            io_standard(shape), of_heads(ideal, shape), moved(shape), "inputs again for each tile", forms
+            io_standard(shape), of_heads(ideal, shape), moved(shape), "inputs again for each tile", forms,
+            ideal_bytes,
         ),
         *flop_facts(products, f"2 a product, {TILE} x {TILE} tiles", forms),
     )
@@ -305,39 +306,44 @@ def moved(shape: Shape) -> int:
     return shape.heads * (scores + softmax + output)
 
 
-def scores_form(shape: Shape) -> dict[str, int]:
+def closed_forms(shape: Shape, size: int = 4) -> tuple[dict[str, int], ...]:
+    """Return the counters of the three launches; size: bytes of an element of Q, K, V, P and O."""
+    return scores_form(shape, size), softmax_form(shape, size), output_form(shape, size)
+
+
+def scores_form(shape: Shape, size: int = 4) -> dict[str, int]:
     """Return the counters of the scores launch: a block loads 32 rows of Q and 32 of K."""
-    H, rows, keys = shape.heads, ceil_div(shape.N, TILE), key_tiles(shape)
-    loads = row_segments(H * shape.N, shape.d) * keys + row_segments(H * shape.Nk, shape.d) * rows
-    stores = row_segments(H * shape.N, shape.Nk)
-    forms = product_form(H * rows * keys, shape.d, loads, stores)
-    forms |= arithmetic((H * rows * keys * TILE * TILE * shape.d, {"ffma": 1}), (stores.lanes, {"fmul": 1}))
-    return forms | dram(H * shape.d * (shape.N + shape.Nk), stores.lanes, _sizes(shape))
+    H, N, Nk, d = shape.heads, shape.N, shape.Nk, shape.d
+    rows, keys = ceil_div(N, TILE), key_tiles(shape)
+    loads = row_segments(H * N, d, size) * keys + row_segments(H * Nk, d, size) * rows
+    stores = row_segments(H * N, Nk)
+    forms = product_form(H * rows * keys, d, loads, stores)
+    forms |= arithmetic((H * rows * keys * TILE * TILE * d, {"ffma": 1}), (stores.lanes, {"fmul": 1}))
+    return forms | once(H, (size * N * d, size * Nk * d), (4 * N * Nk,))
 
 
-def output_form(shape: Shape) -> dict[str, int]:
+def output_form(shape: Shape, size: int = 4) -> dict[str, int]:
     """Return the counters of the output launch: a block loads 32 rows of P, whole, and 32 columns of V."""
-    H, rows, columns = shape.heads, ceil_div(shape.N, TILE), ceil_div(shape.dv, TILE)
-    loads = row_segments(H * shape.N, shape.Nk) * columns + row_segments(H * shape.Nk, shape.dv) * rows
-    stores = row_segments(H * shape.N, shape.dv)
-    forms = product_form(H * rows * columns, shape.Nk, loads, stores)
-    forms |= arithmetic((H * rows * columns * TILE * TILE * shape.Nk, {"ffma": 1}))
-    return forms | dram(H * shape.Nk * (shape.N + shape.dv), stores.lanes, _sizes(shape))
+    H, N, Nk, dv = shape.heads, shape.N, shape.Nk, shape.dv
+    rows, columns = ceil_div(N, TILE), ceil_div(dv, TILE)
+    loads = row_segments(H * N, Nk, size) * columns + row_segments(H * Nk, dv, size) * rows
+    stores = row_segments(H * N, dv, size)
+    forms = product_form(H * rows * columns, Nk, loads, stores)
+    forms |= arithmetic((H * rows * columns * TILE * TILE * Nk, {"ffma": 1}))
+    return forms | once(H, (size * N * Nk, size * Nk * dv), (size * N * dv,))
 
 
-def softmax_form(shape: Shape) -> dict[str, int]:
+def softmax_form(shape: Shape, size: int = 4) -> dict[str, int]:
     """Return the counters of the softmax launch.
 
     An element costs three loads, one store, two exponentials and a division. The sum's exponential ends in
     a multiplication that contracts into the addition. The two trees over 128 partial results take 127
     steps, of 2 loads and a store, in 8 warp requests each; the first one compares, the second one adds.
     """
-    rows = shape.heads * shape.N
-    elements = rows * shape.Nk
-    each = each_row(rows, shape.Nk, ROW_THREADS)
-    stores = each + Access(rows, rows, rows)
-    warps = ROW_THREADS // 32
-    forms = (each * 3).paths("global_load") | stores.paths("global_store")
+    H, N, Nk = shape.heads, shape.N, shape.Nk
+    rows, elements, warps = H * N, H * N * Nk, ROW_THREADS // 32
+    stores = each_row(rows, Nk, ROW_THREADS, size) + Access(rows, rows, rows)
+    forms = (each_row(rows, Nk, ROW_THREADS) * 3).paths("global_load") | stores.paths("global_store")
     stored = Access(ROW_THREADS + 127, warps + 8) * (2 * rows)
     loaded = Access(2 * 127 + ROW_THREADS, 2 * 8 + warps) * (2 * rows)
     forms |= stored.shared_paths("shared_store") | loaded.shared_paths("shared_load")
@@ -349,19 +355,21 @@ def softmax_form(shape: Shape) -> dict[str, int]:
         (rows, {"fadd": 1 + 127}),
     )
     forms |= {"barriers": 17 * warps * rows, "hierarchy.l2_write": stores.sectors}
-    return forms | dram(elements, elements + rows, (shape.N * shape.Nk, rows))
+    return forms | once(H, (4 * N * Nk,), (size * N * Nk, 4 * N))
+
+
+def once(heads: int, read: tuple[int, ...], written: tuple[int, ...]) -> dict[str, int]:
+    """Return DRAM's counters of a launch that reads and writes whole arrays once, if they follow.
+
+    read, written: bytes of one head of each array.
+    """
+    return dram_of_bytes(heads * sum(read), heads * sum(written), (*read, *written))
 
 
 def key_tiles(shape: Shape) -> int:
     """Return the tiles of 32 keys; one without a key where there are none, as a grid has at least one block.
     """
     return max(1, ceil_div(shape.Nk, TILE))
-
-
-def _sizes(shape: Shape) -> tuple[int, ...]:
-    """Return the elements of one head of Q, O, K, V, and of S and P."""
-    return (shape.N * shape.d, shape.N * shape.dv, shape.Nk * shape.d, shape.Nk * shape.dv,
-            shape.N * shape.Nk)
 
 
 def product_form(blocks: int, depth: int, loads: Access, stores: Access) -> dict[str, int]:

@@ -36,10 +36,11 @@ import numpy as np
 from dsl import cuda
 from gpusim.errors import BadOption
 from kernels_sim.attention import (
+    DTYPES,
+    TOLERANCES,
     Access,
     Shape,
     arithmetic,
-    dram,
     each_row,
     io_standard_backward,
     key_range,
@@ -51,7 +52,6 @@ from kernels_sim.attention_facts import element_facts, flop_facts, of_heads, pai
 from kernels_sim.attention_gradients import gradients
 from kernels_sim.formulas import ceil_div
 from kernels_sim.problem import Data, Fact, KernelSpec, Problem, Step
-from kernels_sim.registers import recorded
 from kernels_sim.standard_attention import (
     PADDED,
     PER_THREAD,
@@ -59,9 +59,12 @@ from kernels_sim.standard_attention import (
     TILE,
     TILE_WARPS,
     key_tiles,
+    once,
     product_form,
+    recorded_of,
 )
 
+NAME = "standard_attention_backward"
 float32 = np.float32
 ZERO = np.float32(0)
 
@@ -70,8 +73,8 @@ ZERO = np.float32(0)
 def make_weight_gradient(dv: int) -> Any:
     """Return the kernel weight_gradient(dO, V, dP).
 
-    dO (heads, N, dv), V (heads, Nk, dv), dP (heads, N, Nk), float32. Grid (ceil(Nk / 32), ceil(N / 32),
-    heads), block (32, 8).
+    dO (heads, N, dv), V (heads, Nk, dv), dP (heads, N, Nk); dP float32, the others of any float type. Grid
+    (ceil(Nk / 32), ceil(N / 32), heads), block (32, 8).
     """
 
     @cuda.jit
@@ -92,8 +95,8 @@ def make_weight_gradient(dv: int) -> Any:
         for k0 in range(0, dv, TILE):
             for r in range(PER_THREAD):
                 i = y + TILE_WARPS * r
-                Os[i, x] = dO[head, row0 + i, k0 + x] if row0 + i < n_rows and k0 + x < dv else ZERO
-                Vs[i, x] = V[head, col0 + i, k0 + x] if col0 + i < n_keys and k0 + x < dv else ZERO
+                Os[i, x] = float32(dO[head, row0 + i, k0 + x]) if row0 + i < n_rows and k0 + x < dv else ZERO
+                Vs[i, x] = float32(V[head, col0 + i, k0 + x]) if col0 + i < n_keys and k0 + x < dv else ZERO
             cuda.syncthreads()
             for k in range(min(TILE, dv - k0)):
                 value = Vs[x, k]
@@ -114,7 +117,7 @@ def make_weight_gradient(dv: int) -> Any:
 def make_score_gradient(causal: bool) -> Any:
     """Return the kernel score_gradient(P, dP, dS, scale, q_start).
 
-    P, dP, dS (heads, N, Nk), float32. Grid (N, heads), block 128.
+    P, dP, dS (heads, N, Nk); dP float32, P and dS of any float type. Grid (N, heads), block 128.
     """
 
     @cuda.jit
@@ -130,7 +133,7 @@ def make_score_gradient(causal: bool) -> Any:
             gradient = dP[head, row, col]
             if causal:
                 gradient = gradient if col <= q_start + row else ZERO
-            total += P[head, row, col] * gradient
+            total += float32(P[head, row, col]) * gradient
         part[thread] = total
         cuda.syncthreads()
         half = ROW_THREADS // 2
@@ -142,7 +145,7 @@ def make_score_gradient(causal: bool) -> Any:
         total = part[0]
 
         for col in range(thread, n_keys, ROW_THREADS):
-            gradient = P[head, row, col] * (dP[head, row, col] - total) * scale
+            gradient = float32(P[head, row, col]) * (dP[head, row, col] - total) * scale
             if causal:
                 gradient = gradient if col <= q_start + row else ZERO
             dS[head, row, col] = gradient
@@ -154,8 +157,8 @@ def make_score_gradient(causal: bool) -> Any:
 def make_query_gradient(d: int, causal: bool) -> Any:
     """Return the kernel query_gradient(dS, K, dQ, q_start).
 
-    dS (heads, N, Nk), K (heads, Nk, d), dQ (heads, N, d), float32. Grid (ceil(d / 32), ceil(N / 32), heads),
-    block (32, 8).
+    dS (heads, N, Nk), K (heads, Nk, d), dQ (heads, N, d), of any float type. Grid (ceil(d / 32), ceil(N /
+    32), heads), block (32, 8).
     """
 
     @cuda.jit
@@ -176,8 +179,9 @@ def make_query_gradient(d: int, causal: bool) -> Any:
         for j0 in range(0, n_keys, TILE):
             for r in range(PER_THREAD):
                 i = y + TILE_WARPS * r
-                Ss[i, x] = dS[head, row0 + i, j0 + x] if row0 + i < n_rows and j0 + x < n_keys else ZERO
-                Ks[i, x] = K[head, j0 + i, col] if j0 + i < n_keys and col < d else ZERO
+                inside = row0 + i < n_rows and j0 + x < n_keys
+                Ss[i, x] = float32(dS[head, row0 + i, j0 + x]) if inside else ZERO
+                Ks[i, x] = float32(K[head, j0 + i, col]) if j0 + i < n_keys and col < d else ZERO
             cuda.syncthreads()
             for j in range(min(TILE, n_keys - j0)):
                 key = Ks[j, x]
@@ -212,8 +216,8 @@ def make_key_gradient(d: int, causal: bool) -> Any:
 def make_transposed(name: str, width: int, causal: bool) -> Any:
     """Return a kernel name(W, rows, keys, q_start): keys = W^T rows, a key's sum over the rows that see it.
 
-    W (heads, N, Nk), rows (heads, N, width), keys (heads, Nk, width), float32. Grid (ceil(width / 32),
-    ceil(Nk / 32), heads), block (32, 8).
+    W (heads, N, Nk), rows (heads, N, width), keys (heads, Nk, width), of any float type. Grid (ceil(width /
+    32), ceil(Nk / 32), heads), block (32, 8).
     """
 
     def transposed(W, rows, keys, q_start):
@@ -233,8 +237,9 @@ def make_transposed(name: str, width: int, causal: bool) -> Any:
         for i0 in range(0, n_rows, TILE):
             for r in range(PER_THREAD):
                 i = y + TILE_WARPS * r
-                Ws[i, x] = W[head, i0 + i, key0 + x] if i0 + i < n_rows and key0 + x < n_keys else ZERO
-                Rs[i, x] = rows[head, i0 + i, col] if i0 + i < n_rows and col < width else ZERO
+                inside = i0 + i < n_rows and key0 + x < n_keys
+                Ws[i, x] = float32(W[head, i0 + i, key0 + x]) if inside else ZERO
+                Rs[i, x] = float32(rows[head, i0 + i, col]) if i0 + i < n_rows and col < width else ZERO
             cuda.syncthreads()
             for i in range(min(TILE, n_rows - i0)):
                 row = Rs[i, x]
@@ -269,7 +274,8 @@ class Options:
     causal: bool = field(default=False, metadata={"help": "a row sees no key after its own position"})
     q_start: int = field(default=0, metadata={"help": "position of row 0 for causal; may be negative"})
     scale: float | None = field(default=None, metadata={"help": "factor of the scores; else 1 / sqrt(d)"})
-    dtype: str = field(default="float32", metadata={"help": "element type: float32"})
+    dtype: str = field(default="float32", metadata={
+        "help": "type of all but dP, which is float32", "choices": tuple(DTYPES)})
 
 
 def build(options: Options, data: Data) -> Problem:
@@ -277,18 +283,19 @@ def build(options: Options, data: Data) -> Problem:
 
     Raises BadOption.
     """
-    shape = shape_of(options)
-    H, N, Nk, d, dv, causal = shape.heads, shape.N, shape.Nk, shape.d, shape.dv, shape.causal
+    shape, causal = shape_of(options, DTYPES), options.causal
+    H, N, Nk, d, dv, dtype = shape.heads, shape.N, shape.Nk, shape.d, shape.dv, DTYPES[options.dtype]
     if H > 65535:
-        raise BadOption("standard_attention_backward: --heads x --batch is grid dimension z, at most 65535; "
-                        f"got {H}")
-    Q, K, V, dO = data.normal(H, N, d), data.normal(H, Nk, d), data.normal(H, Nk, dv), data.normal(H, N, dv)
-    P = data.filled(0, H, N, Nk) if data.virtual else weights(Q, K, V, shape, data)
-    dP, dS = data.filled(np.nan, H, N, Nk), data.filled(np.nan, H, N, Nk)
-    dQ, dK, dV = (data.filled(np.nan, *x.shape) for x in (Q, K, V))
+        raise BadOption(f"{NAME}: --heads x --batch is grid dimension z, at most 65535; got {H}")
+    Q, K, V, dO = (data.normal(H, *of, dtype=dtype) for of in ((N, d), (Nk, d), (Nk, dv), (N, dv)))
+    P = data.filled(0, H, N, Nk, dtype=dtype)
+    if not data.virtual:
+        fill_weights(P, Q, K, V, shape)
+    dP, dS = data.filled(np.nan, H, N, Nk), data.filled(np.nan, H, N, Nk, dtype=dtype)
+    dQ, dK, dV = (data.filled(np.nan, *x.shape, dtype=dtype) for x in (Q, K, V))
     rows, keys, scale, at = ceil_div(N, TILE), key_tiles(shape), np.float32(shape.scale), shape.q_start
     wide, narrow, block = ceil_div(dv, TILE), ceil_div(d, TILE), (TILE, TILE_WARPS)
-    forms = closed_forms(shape)
+    forms = closed_forms(shape, dtype.itemsize)
     launches: tuple[tuple[Any, ...], ...] = (
         (make_value_gradient(dv, causal), (wide, keys, H), block, (P, dO, dV, at), dv),
         (make_weight_gradient(dv), (keys, rows, H), block, (dO, V, dP), dv),
@@ -297,7 +304,7 @@ def build(options: Options, data: Data) -> Problem:
         (make_key_gradient(d, causal), (narrow, keys, H), block, (dS, Q, dK, at), d),
     )
     steps = tuple(
-        Step(kernel, grid, block, args, 0, form, *_registers(kernel, width, causal))
+        Step(kernel, grid, block, args, 0, form, *recorded_of(NAME, kernel, width, options))
         for (kernel, grid, block, args, width), form in zip(launches, forms, strict=True)
     )
 
@@ -305,17 +312,12 @@ def build(options: Options, data: Data) -> Problem:
         return dict(zip(("dQ", "dK", "dV"), gradients(Q, K, V, dO, shape), strict=True))
 
     outputs, check = {"dQ": dQ, "dK": dK, "dV": dV}, None if data.virtual else expected
-    return Problem("standard_attention_backward", steps, outputs, check, facts=facts(shape, forms))
+    said, tolerance = facts(shape, forms, dtype.itemsize), TOLERANCES[options.dtype]
+    return Problem(NAME, steps, outputs, check, tolerance, said)
 
 
-def _registers(kernel: Any, width: int, causal: bool) -> tuple[int | None, str]:
-    """Return the registers recorded for a launch of a width, and where they come from."""
-    return recorded("standard_attention_backward", f"{kernel.py_func.__name__} d={width} causal={causal}")
-
-
-def weights(Q: np.ndarray, K: np.ndarray, V: np.ndarray, shape: Shape, data: Data) -> np.ndarray:
-    """Return P = softmax(scale Q K^T) of float64, rounded; 0 where a row does not see the key."""
-    P = data.filled(0, shape.heads, shape.N, shape.Nk)
+def fill_weights(P: np.ndarray, Q: np.ndarray, K: np.ndarray, V: np.ndarray, shape: Shape) -> None:
+    """Set P to softmax(scale Q K^T) of float64, rounded to P's type; 0 where a row does not see the key."""
     first, end = key_range(shape)
     key = np.arange(shape.Nk)
     visible = (key >= first[:, None]) & (key < end[:, None])
@@ -323,25 +325,26 @@ def weights(Q: np.ndarray, K: np.ndarray, V: np.ndarray, shape: Shape, data: Dat
     for head in range(shape.heads):
         scores = shape.scale * Q[head].astype(np.float64) @ K[head].T.astype(np.float64)
         P[head] = np.exp(scores - L[head, :, None], where=visible, out=np.zeros(scores.shape))
-    return P
 
 
-def facts(shape: Shape, forms: Sequence[dict[str, int]]) -> tuple[Fact, ...]:
+def facts(shape: Shape, forms: Sequence[dict[str, int]], size: int = 4) -> tuple[Fact, ...]:
     """Say what the report shows of the algorithm: pairs, elements and FLOPs of the five launches, all heads.
 
     forms: the closed forms of the launches. The FLOPs of the products are the executed ones: tiles are
-    multiplied whole, the masked half too.
+    multiplied whole, the masked half too. size: bytes of an element of all but dP.
     """
     rows, keys = ceil_div(shape.N, TILE), key_tiles(shape)
     wide, narrow = ceil_div(shape.dv, TILE), ceil_div(shape.d, TILE)
     deep = rows * keys * shape.dv + keys * shape.N * (wide + narrow) + rows * narrow * shape.Nk
     square = shape.N == shape.Nk and shape.d == shape.dv
     ideal = "8 N d + 7 N^2" if square else "2 (N + Nk) (d + dv) + 7 N Nk"
+    in_4_bytes = shape.heads * 2 * shape.N * shape.Nk  # dP out and in
+    ideal_bytes = None if size == 4 else size * io_standard_backward(shape) + (4 - size) * in_4_bytes
     return (
         Fact("Launches", len(forms), "launch", "dV, dP, dS, dQ, dK"),
         pair_fact(shape),
         *element_facts(io_standard_backward(shape), of_heads(ideal, shape), moved(shape),
-                       "inputs again for each tile", forms),
+                       "inputs again for each tile", forms, ideal_bytes),
         *flop_facts(2 * shape.heads * TILE * TILE * deep, f"2 a product, {TILE} x {TILE} tiles", forms),
     )
 
@@ -362,66 +365,66 @@ def moved(shape: Shape) -> int:
     return shape.heads * (values + weight + 5 * matrix + queries + key)
 
 
-def closed_forms(shape: Shape) -> tuple[dict[str, int], ...]:
-    """Return the counters of the five launches."""
+def closed_forms(shape: Shape, size: int = 4) -> tuple[dict[str, int], ...]:
+    """Return the counters of the five launches; size: bytes of an element of all but dP."""
     return (
-        transposed_form(shape, shape.dv),
-        weight_form(shape),
-        score_form(shape),
-        query_form(shape),
-        transposed_form(shape, shape.d),
+        transposed_form(shape, shape.dv, size),
+        weight_form(shape, size),
+        score_form(shape, size),
+        query_form(shape, size),
+        transposed_form(shape, shape.d, size),
     )
 
 
-def transposed_form(shape: Shape, width: int) -> dict[str, int]:
+def transposed_form(shape: Shape, width: int, size: int = 4) -> dict[str, int]:
     """Return the counters of dV or dK: a block loads 32 columns of P or dS, whole, and 32 of dO or Q."""
-    H, keys, columns = shape.heads, key_tiles(shape), ceil_div(width, TILE)
-    loads = row_segments(H * shape.N, shape.Nk) * columns + row_segments(H * shape.N, width) * keys
-    stores = row_segments(H * shape.Nk, width)
-    return _tiled(shape, H * keys * columns, shape.N, loads, stores, (shape.N * shape.Nk, shape.N * width))
+    H, N, Nk, keys, columns = shape.heads, shape.N, shape.Nk, key_tiles(shape), ceil_div(width, TILE)
+    loads = row_segments(H * N, Nk, size) * columns + row_segments(H * N, width, size) * keys
+    stores = row_segments(H * Nk, width, size)
+    forms = _tiled(H * keys * columns, N, loads, stores)
+    return forms | once(H, (size * N * Nk, size * N * width), (size * Nk * width,))
 
 
-def weight_form(shape: Shape) -> dict[str, int]:
+def weight_form(shape: Shape, size: int = 4) -> dict[str, int]:
     """Return the counters of dP: a block loads 32 rows of dO and 32 of V."""
-    H, rows, keys = shape.heads, ceil_div(shape.N, TILE), key_tiles(shape)
-    loads = row_segments(H * shape.N, shape.dv) * keys + row_segments(H * shape.Nk, shape.dv) * rows
-    stores = row_segments(H * shape.N, shape.Nk)
-    read = shape.N * shape.dv, shape.Nk * shape.dv
-    return _tiled(shape, H * rows * keys, shape.dv, loads, stores, read)
+    H, N, Nk, dv = shape.heads, shape.N, shape.Nk, shape.dv
+    rows, keys = ceil_div(N, TILE), key_tiles(shape)
+    loads = row_segments(H * N, dv, size) * keys + row_segments(H * Nk, dv, size) * rows
+    forms = _tiled(H * rows * keys, dv, loads, row_segments(H * N, Nk))
+    return forms | once(H, (size * N * dv, size * Nk * dv), (4 * N * Nk,))
 
 
-def query_form(shape: Shape) -> dict[str, int]:
+def query_form(shape: Shape, size: int = 4) -> dict[str, int]:
     """Return the counters of dQ: a block loads 32 rows of dS, whole, and 32 columns of K."""
-    H, rows, columns = shape.heads, ceil_div(shape.N, TILE), ceil_div(shape.d, TILE)
-    loads = row_segments(H * shape.N, shape.Nk) * columns + row_segments(H * shape.Nk, shape.d) * rows
-    stores = row_segments(H * shape.N, shape.d)
-    read = shape.N * shape.Nk, shape.Nk * shape.d
-    return _tiled(shape, H * rows * columns, shape.Nk, loads, stores, read)
+    H, N, Nk, d = shape.heads, shape.N, shape.Nk, shape.d
+    rows, columns = ceil_div(N, TILE), ceil_div(d, TILE)
+    loads = row_segments(H * N, Nk, size) * columns + row_segments(H * Nk, d, size) * rows
+    forms = _tiled(H * rows * columns, Nk, loads, row_segments(H * N, d, size))
+    return forms | once(H, (size * N * Nk, size * Nk * d), (size * N * d,))
 
 
-def _tiled(
-    shape: Shape, blocks: int, depth: int, loads: Access, stores: Access, read: tuple[int, int]
-) -> dict[str, int]:
-    """Return the counters of a tiled product; read: the elements of one head of its two inputs."""
-    forms = product_form(blocks, depth, loads, stores)
-    forms |= arithmetic((blocks * TILE * TILE * depth, {"ffma": 1}))
-    sizes = (*read, stores.lanes // shape.heads)
-    return forms | dram(shape.heads * sum(read), stores.lanes, sizes)
+def _tiled(blocks: int, depth: int, loads: Access, stores: Access) -> dict[str, int]:
+    """Return the counters of a tiled product: one FFMA for each element of a tile and level of its depth."""
+    products = arithmetic((blocks * TILE * TILE * depth, {"ffma": 1}))
+    return product_form(blocks, depth, loads, stores) | products
 
 
-def score_form(shape: Shape) -> dict[str, int]:
-    """Return the counters of dS: an element costs four loads and a store, one FFMA of the sum, then a
-    subtraction and two multiplications; the tree is that of softmax.
+def score_form(shape: Shape, size: int = 4) -> dict[str, int]:
+    """Return the counters of dS.
+
+    An element costs two loads each of P and dP and a store, one FFMA of the sum, then a subtraction and two
+    multiplications; the tree is that of softmax.
     """
-    rows = shape.heads * shape.N
-    elements, warps = rows * shape.Nk, ROW_THREADS // 32
-    each = each_row(rows, shape.Nk, ROW_THREADS)
-    forms = (each * 4).paths("global_load") | each.paths("global_store")
+    H, N, Nk = shape.heads, shape.N, shape.Nk
+    rows, elements, warps = H * N, H * N * Nk, ROW_THREADS // 32
+    narrow = each_row(rows, Nk, ROW_THREADS, size)
+    loads = (narrow + each_row(rows, Nk, ROW_THREADS)) * 2
+    forms = loads.paths("global_load") | narrow.paths("global_store")
     forms |= (Access(ROW_THREADS + 127, warps + 8) * rows).shared_paths("shared_store")
     forms |= (Access(2 * 127 + ROW_THREADS, 2 * 8 + warps) * rows).shared_paths("shared_load")
     forms |= arithmetic((elements, {"ffma": 1, "fadd": 1, "fmul": 2}), (rows, {"fadd": 127}))
-    forms |= {"barriers": 8 * warps * rows, "hierarchy.l2_write": each.sectors}
-    return forms | dram(2 * elements, elements, (shape.N * shape.Nk,))
+    forms |= {"barriers": 8 * warps * rows, "hierarchy.l2_write": narrow.sectors}
+    return forms | once(H, (size * N * Nk, 4 * N * Nk), (size * N * Nk,))
 
 
 SUMMARY = "Attention's gradients in five launches, with P, dP and dS (N x N) in global memory"

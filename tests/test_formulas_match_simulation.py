@@ -85,12 +85,12 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
     },
     "standard_attention": [
         {"N": 5, "d": 4},
-        {"N": 33, "Nk": 40, "d": 8},
+        {"N": 33, "Nk": 40, "d": 8, "dtype": "bfloat16"},
         {"N": 20, "d": 4, "dv": 9, "causal": True, "heads": 2},
     ],
     "standard_attention_backward": [
         {"N": 5, "d": 4},
-        {"N": 5, "Nk": 7, "d": 3, "dv": 5, "causal": True, "q_start": 2},
+        {"N": 5, "Nk": 7, "d": 3, "dv": 5, "causal": True, "q_start": 2, "dtype": "float16"},
     ],
 }
 CASES = [(name, options) for name, shapes in SHAPES.items() for options in shapes]

@@ -11,7 +11,16 @@ from gpusim.launch import counter
 from kernels_sim.attention import Shape, io_standard
 from kernels_sim.problem import Data
 from kernels_sim.run import run_problem
-from kernels_sim.standard_attention import Options, build, moved, output_form, scores_form, softmax_form
+from kernels_sim.standard_attention import (
+    Options,
+    build,
+    closed_forms,
+    facts,
+    moved,
+    output_form,
+    scores_form,
+    softmax_form,
+)
 
 SMALL = [
     {"N": 1, "d": 1},
@@ -162,6 +171,49 @@ def test_values_may_have_another_width_than_keys(device, d, dv):
     assert all(check.error <= 1e-5 for check in launches[-1].checks), launches[-1].checks
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 2e-3), ("bfloat16", 1.6e-2)])
+@pytest.mark.parametrize("options", [SMALL[1], SMALL[4], {"N": 65, "d": 40, "causal": True}], ids=str)
+def test_16_bit_numbers_are_right_and_counted(device, options, dtype, tolerance):
+    launches, O, L = solve(device, dtype=dtype, **options)
+    assert (O.dtype.name, L.dtype.name) == (dtype, "float32")
+    assert all(check.error <= tolerance for check in launches[-1].checks), launches[-1].checks
+    assert launches[-1].checks[0].tolerance == tolerance
+    assert differences(launches) == {}
+    assert [fact.label for fact in launches[-1].facts if differs(fact)] == []
+
+
+def test_16_bit_numbers_halve_the_bytes_of_all_but_s_and_l():
+    wide, narrow = Shape(128, 128, 64), 2
+    for form, once in zip(closed_forms(wide, narrow), closed_forms(wide), strict=True):
+        assert form["global_load.lanes"] == once["global_load.lanes"]
+        assert form["arithmetic.ffma"] == once["arithmetic.ffma"]
+    scores, softmax, output = closed_forms(wide, narrow)
+    assert scores["global_load.bytes"] == 2 * scores["global_load.lanes"]
+    assert softmax["global_load.bytes"] == 4 * softmax["global_load.lanes"]
+    assert softmax["global_store.bytes"] == 2 * 128**2 + 4 * 128
+    found = sum(form["hierarchy.dram_read_bytes"] + form["hierarchy.dirty_bytes"]
+                for form in (scores, softmax, output))
+    said = {fact.label: fact.value for fact in facts(wide, (scores, softmax, output), narrow)}
+    assert found == said["Ideal Bytes At DRAM"] == 2 * (4 * 128 * 64 + 2 * 128**2) + 4 * (2 * 128**2 + 128)
+
+
+def test_equal_scores_keep_their_logarithm_in_32_bits(device):
+    def equal(Q, K, V):
+        Q[...] = 0
+
+    _, _, L = solve(device, prepare=equal, N=2, Nk=1024, d=4, dtype="bfloat16")
+    assert np.allclose(L, np.log(1024), rtol=0, atol=1e-5)  # bfloat16 would hold 6.9375
+
+
+def test_products_of_large_16_bit_numbers_do_not_overflow(device):
+    def large(Q, K, V):
+        Q[...], K[...], V[...] = 60, 60, 1
+
+    _, O, L = solve(device, prepare=large, N=3, d=64, dtype="float16")
+    assert np.array_equal(O, np.ones((1, 3, 64)))
+    assert np.allclose(L, 28_800 + np.log(3), rtol=1e-6)
+
+
 def test_rows_that_see_no_key_give_0_and_minus_infinity(device):
     _, O, L = solve(device, N=64, d=16, causal=True, q_start=-40)
     assert not O[0, :40].any()
@@ -188,7 +240,7 @@ def test_nan_in_an_invisible_value_does_not_leak(device):
     ("options", "words"),
     [
         ({"N": 0}, "--N must be at least 1"),
-        ({"dtype": "bfloat16"}, "--dtype must be float32"),
+        ({"dtype": "fp8"}, "--dtype must be float32 or float16 or bfloat16, got fp8"),
         ({"heads": 300, "batch": 300}, "at most 65535; got 90000"),
     ],
 )

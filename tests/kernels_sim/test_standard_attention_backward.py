@@ -15,6 +15,7 @@ from kernels_sim.standard_attention_backward import (
     Options,
     build,
     closed_forms,
+    facts,
     moved,
     query_form,
     score_form,
@@ -141,9 +142,9 @@ def test_the_defaults_count_what_the_closed_forms_say(device):
     assert [launch.kernel for launch in launches] == [
         "value_gradient", "weight_gradient", "score_gradient", "query_gradient", "key_gradient"]
     assert differences(launches) == {}
-    facts = {fact.label: fact.value for fact in launches[-1].facts}
-    assert facts["Ideal At DRAM"] == 8 * 512 * 64 + 7 * 512**2
-    assert facts["FLOPs, Products"] == 8 * 512**2 * 64
+    said = {fact.label: fact.value for fact in launches[-1].facts}
+    assert said["Ideal At DRAM"] == 8 * 512 * 64 + 7 * 512**2
+    assert said["FLOPs, Products"] == 8 * 512**2 * 64
 
 
 # Results
@@ -166,6 +167,26 @@ def test_the_gradients_are_those_that_autograd_recorded(device, case):
 def test_every_gradient_is_written_and_right(device, N, Nk, d, dv, causal):
     launches, _ = solve(device, N=N, Nk=Nk, d=d, dv=dv, causal=causal, q_start=Nk - N)
     assert all(check.error <= 1e-5 for check in launches[-1].checks), launches[-1].checks
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 2e-3), ("bfloat16", 1.6e-2)])
+@pytest.mark.parametrize("options", [SMALL[1], SMALL[3], {"N": 65, "d": 40, "causal": True}], ids=str)
+def test_16_bit_numbers_are_right_and_counted(device, options, dtype, tolerance):
+    launches, outputs = solve(device, dtype=dtype, **options)
+    assert {x.dtype.name for x in outputs.values()} == {dtype}
+    assert all(check.error <= tolerance for check in launches[-1].checks), launches[-1].checks
+    assert launches[-1].checks[0].tolerance == tolerance
+    assert differences(launches) == {}
+    assert [fact.label for fact in launches[-1].facts if differs(fact)] == []
+
+
+def test_16_bit_numbers_halve_the_bytes_of_all_but_dp():
+    shape = Shape(128, 128, 64)
+    forms = closed_forms(shape, 2)
+    found = sum(form["hierarchy.dram_read_bytes"] + form["hierarchy.dirty_bytes"] for form in forms)
+    assert found == 2 * (8 * 128 * 64 + 5 * 128**2) + 4 * 2 * 128**2
+    said = {fact.label: fact.value for fact in facts(shape, forms, 2)}
+    assert said["Ideal Bytes At DRAM"] == found
 
 
 def test_rows_that_see_no_key_and_keys_that_no_row_sees_get_no_gradient(device):
@@ -206,7 +227,7 @@ def test_a_nan_in_a_row_reaches_the_keys_that_it_sees(device):
     ("options", "words"),
     [
         ({"N": 0}, "--N must be at least 1"),
-        ({"dtype": "fp8"}, "--dtype must be float32"),
+        ({"dtype": "fp8"}, "--dtype must be float32 or float16 or bfloat16, got fp8"),
         ({"heads": 300, "batch": 300}, "at most 65535; got 90000"),
     ],
 )
