@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from enum import EnumMeta
 from types import ModuleType
 from typing import Any
 
@@ -18,7 +17,7 @@ import numpy as np
 from dsl import arrays, lowering, members, slices, surface
 from dsl.elements import bytes_of
 from dsl.frame import Frame
-from dsl.ir import Imm, Reg
+from dsl.ir import Imm
 from dsl.lowering import convert
 from dsl.types import TYPE_NAMES, register_type, unify
 from dsl.values import Arr, Chosen, Device, Group, Member, Method, Static, Tup, Val, Value, Vec, describe
@@ -179,79 +178,6 @@ def _dtype(array: Arr) -> Value:
     if isinstance(array.type, str):
         return Static(np.dtype(TYPE_NAMES[array.type]))
     return Device(array.type.name)
-
-
-def _subscript(frame: Frame, node: ast.Subscript) -> Value:
-    base = evaluate(frame, node.value)
-    if isinstance(base, Static) and isinstance(base.obj, EnumMeta):
-        return _named_member(frame, base.obj, node.slice)
-    if isinstance(base, Arr):
-        return _of_array(frame, base, node)
-    if isinstance(base, Tup):
-        return _tuple_element(frame, base, node)
-    raise frame.builder.refuse(
-        f"{describe(base)} cannot be indexed", "index tuples, and arrays that are arguments, shared or local"
-    )
-
-
-def _named_member(frame: Frame, owner: EnumMeta, name: ast.expr) -> Value:
-    """Return the member that `Class["member"]` names."""
-    text = name.value if isinstance(name, ast.Constant) else None
-    if text not in owner.__members__:
-        what = f"{owner.__name__} has no member {ast.unparse(name)}"
-        raise frame.builder.refuse(what, "correct its spelling")
-    return frame.static(owner.__members__[str(text)])
-
-
-def _of_array(frame: Frame, array: Arr, node: ast.Subscript) -> Value:
-    """Load an element, or make a view where there are slices or fewer indices than dimensions."""
-    if _slices(node):
-        return slices.part(frame.builder, array, _cuts(frame, array, node))
-    index = evaluate(frame, node.slice)
-    items = index.items if isinstance(index, Tup) else (index,)
-    if len(items) < len(array.shape):
-        return slices.part(frame.builder, array, items)
-    return arrays.load(frame.builder, array, arrays.address(frame.builder, array, index))
-
-
-def _slices(node: ast.Subscript) -> bool:
-    return any(isinstance(n, ast.Slice) for n in (node.slice, *getattr(node.slice, "elts", ())))
-
-
-def _cuts(frame: Frame, array: Arr, node: ast.Subscript) -> slices.Index:
-    """Evaluate an index that has slices in it."""
-    nodes = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-    if len(nodes) > len(array.shape):
-        arrays.refuse_rank(frame.builder, array, len(nodes))
-    return tuple(_cut(frame, array, n) if isinstance(n, ast.Slice) else evaluate(frame, n) for n in nodes)
-
-
-def _cut(frame: Frame, array: Arr, node: ast.Slice) -> slices.Cut:
-    parts = [None if n is None else evaluate(frame, n) for n in (node.lower, node.upper, node.step)]
-    return slices.cut(frame.builder, array, (parts[0], parts[1], parts[2]))
-
-
-def element_address(frame: Frame, array: Arr, node: ast.Subscript) -> Imm | Reg:
-    """Emit the index of `array[...]` and return the address of the element that is assigned."""
-    if _slices(node):
-        what = f"an assignment to a slice of {array.name!r}"
-        raise frame.builder.refuse(what, "assign one element at a time")
-    return arrays.address(frame.builder, array, evaluate(frame, node.slice))
-
-
-def _tuple_element(frame: Frame, base: Tup, node: ast.Subscript) -> Value:
-    value = evaluate(frame, node.slice)
-    k = value.constant if isinstance(value, Val) else None
-    if not isinstance(k, int):
-        raise frame.builder.refuse(
-            "a tuple is indexed by something that is not known when the kernel is compiled",
-            "use a constant index, a for loop over the tuple, or cuda.local.array",
-        )
-    if not -len(base.items) <= k < len(base.items):
-        raise frame.builder.refuse(
-            f"index {k} of a tuple of {len(base.items)}", f"use 0 to {len(base.items) - 1}"
-        )
-    return base.items[k]
 
 
 def _binop(frame: Frame, node: ast.BinOp) -> Value:
@@ -500,6 +426,12 @@ def _merge(frame: Frame, x: Value, y: Value, merge: Callable[[Val, Val], Val]) -
     if x == y:
         return x
     raise frame.builder.refuse(f"an expression gives {describe(x)} or {describe(y)}", "use an if statement")
+
+
+def _subscript(frame: Frame, node: ast.Subscript) -> Value:
+    from dsl.subscripts import subscript
+
+    return subscript(frame, node)
 
 
 def _call(frame: Frame, node: ast.Call) -> Value:

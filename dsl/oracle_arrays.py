@@ -273,6 +273,28 @@ class Tracked:
         """Return the array with its dimensions in reverse order."""
         return self._of(self.data.T)
 
+    @property
+    def real(self) -> Tracked:
+        """Return the real parts of complex numbers, a view."""
+        return self._of(self.data.real)
+
+    @property
+    def imag(self) -> Tracked:
+        """Return the imaginary parts of complex numbers, a view behind the real ones."""
+        data, offset = self.data.imag, self.data.itemsize // 2
+        return Tracked(data, self.space, self.name, self.address + offset, self.recorder, None, self.start)
+
+    def copy(self) -> Tracked:
+        """Return an array of the thread's own with the same elements, each of them loaded."""
+        frame, thread = sys._getframe(1), self.recorder.thread
+        for index in np.ndindex(self.data.shape):
+            self.load(index, frame)
+        place, address = self.recorder.site(frame).number, thread.local_bytes
+        made = Tracked(self.data.copy(), "local", self.name, address, self.recorder, self.vector)
+        thread.local_bytes += made.data.nbytes
+        thread.local_arrays[place] = made
+        return made
+
     def reshape(self, *shape: Any) -> Tracked:
         """Return a view of another shape, which numpy finds without moving data."""
         wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape

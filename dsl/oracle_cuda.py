@@ -43,6 +43,9 @@ class Index(NamedTuple):
     y: int
     z: int
 
+    def __repr__(self) -> str:
+        return f"({self.x}, {self.y}, {self.z})"
+
 
 class Cast:
     """Stand for a type that a kernel calls to convert a number, such as numba.float32 or numpy.int32."""

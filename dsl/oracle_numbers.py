@@ -93,6 +93,8 @@ def _kind(element: str) -> Any:
     own = {"element": element, "__hash__": base.__hash__, **_OPERATORS}
     if element == "pred":
         own["__repr__"] = lambda self: repr(bool(self))
+    elif element in types.FLOATS:
+        own["__repr__"] = lambda self: repr(float(self))
     return type(types.TYPE_NAMES[element], (base, Number), own)
 
 

@@ -13,9 +13,10 @@ from typing import Any
 
 from dsl import arrays, iteration, lowering
 from dsl.calls import call
-from dsl.expressions import branch, element_address, evaluate, operate
+from dsl.expressions import branch, evaluate, operate
 from dsl.frame import Frame, LoopLabels, NotTyped
 from dsl.ir import Alu, Imm, Ret
+from dsl.subscripts import element_address
 from dsl.types import register_type
 from dsl.values import Arr, Group, Static, Tup, Val, Value, describe
 

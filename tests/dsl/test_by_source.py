@@ -196,3 +196,33 @@ def test_static_shared_memory_is_that_of_the_arrays_it_made():
 def test_a_block_too_large_is_refused_before_anything_runs():
     with pytest.raises(LaunchRefused, match="1,024"):
         reversed_view[1, 2048](np.zeros(4), np.zeros(4))
+
+
+@cuda.jit
+def parts_of_complex(o, x):
+    i = cuda.grid(1)
+    o[i] = x.real[i] + x.imag[i]
+    if i == 0:
+        copied = x.copy()
+        x[0] = 5
+        o[2] = copied[0].real
+
+
+def test_parts_and_copies_of_complex_arrays_are_numpys():
+    x, o = np.array([1 + 2j, 3 + 4j]), np.zeros(3)
+    parts_of_complex[1, 2](o, x)
+    assert o.tolist() == [3, 7, 1] and x[0] == 5
+
+
+@cuda.jit
+def reshaped(o, x, shape):
+    y = x.reshape(shape)
+    o[cuda.threadIdx.x] = y[cuda.threadIdx.x, 0]
+
+
+def test_a_reshape_is_a_view():
+    o = np.zeros(3)
+    reshaped[1, 3](o, np.arange(12.0), (-1, 4))
+    assert o.tolist() == [0, 4, 8]
+    with pytest.raises(UnsupportedFeature, match="the array attribute x.reshape"):
+        reshaped[1, 3](o, np.arange(12.0), (5, 4))
