@@ -65,7 +65,7 @@ def _constant_after_unrolling(ssa: Ssa, block: int, definition: ir.Instr | Phi, 
         terminator = ssa.fn.blocks[block].terminator
         counts = isinstance(terminator, ir.Bra) and known(terminator.cond)
         return counts and all(map(known, definition.incoming.values()))
-    if isinstance(definition, (ir.Sreg, ir.LdParam, ir.Ld, ir.Atom)):
+    if isinstance(definition, (ir.Sreg, ir.LdParam, ir.Ld, ir.Atom, ir.LdMatrix)):
         return False
     return all(map(known, ir.sources(definition)))
 
@@ -78,8 +78,8 @@ def counting_slice(ssa: Ssa) -> set[int]:
     todo: list[tuple[ir.Operand, ir.Instr | ir.Terminator]] = []
     for block in ssa.fn.blocks:
         for instr in block.instrs:
-            if isinstance(instr, ir.Access):
-                todo.append((instr.addr, instr))
+            if isinstance(instr, ir.Access | ir.Move):
+                todo += [(o, instr) for o in _addresses(instr)]
             elif isinstance(instr, ir.Chk):
                 todo += [(instr.index, instr), (instr.extent, instr)]
         if isinstance(block.terminator, ir.Bra):
@@ -91,10 +91,22 @@ def counting_slice(ssa: Ssa) -> set[int]:
             continue
         needed.add(operand.index)
         _, definition = ssa.defs[operand.index]
-        if isinstance(definition, (ir.Ld, ir.Atom)) and definition.space != "const":
+        if isinstance(definition, ir.Ld | ir.Atom | ir.LdMatrix) and not is_constant(definition):
             raise DataDependent(_spoiled(ssa, definition, user))
         todo += [(s, user) for s in _depends_on(ssa, definition)]
     return needed
+
+
+def is_constant(definition: ir.Ld | ir.Atom | ir.LdMatrix) -> bool:
+    """Tell whether what is read is the same in every launch: constant memory."""
+    return isinstance(definition, ir.Ld) and definition.space == "const"
+
+
+def _addresses(instr: ir.Access | ir.Move) -> list[ir.Operand]:
+    """List what decides which memory an instruction moves."""
+    if isinstance(instr, ir.CpAsync):
+        return list(ir.sources(instr))
+    return [instr.addr]
 
 
 def _depends_on(ssa: Ssa, definition: ir.Instr | Phi) -> list[ir.Operand]:
@@ -108,7 +120,7 @@ def _depends_on(ssa: Ssa, definition: ir.Instr | Phi) -> list[ir.Operand]:
     return list(definition.incoming.values() if isinstance(definition, Phi) else ir.sources(definition))
 
 
-def _spoiled(ssa: Ssa, load: ir.Ld | ir.Atom, user: ir.Instr | ir.Terminator) -> str:
+def _spoiled(ssa: Ssa, load: ir.Ld | ir.Atom | ir.LdMatrix, user: ir.Instr | ir.Terminator) -> str:
     what = "a branch" if isinstance(user, ir.Bra) else "an address"
     return (
         f"--counts-only: {what} of kernel {ssa.fn.name} at {user.loc.file}:{user.loc.line} depends on data "

@@ -54,12 +54,22 @@ def origin(b: Builder, array: Arr) -> tuple[Operand | None, int]:
 
 def address(b: Builder, array: Arr, index: Value) -> Operand:
     """Return the address (s64) of an element; index is an integer or a tuple of one a dimension."""
+    return address_at(b, array, positions(b, array, index))
+
+
+def positions(b: Builder, array: Arr, index: Value) -> list[Operand]:
+    """Return the checked position along each dimension (s64); index as in `address`."""
     items = index.items if isinstance(index, Tup) else (index,)
     if len(items) != len(array.shape):
         refuse_rank(b, array, len(items))
+    return [checked(b, array, dim, item) for dim, item in enumerate(items)]
+
+
+def address_at(b: Builder, array: Arr, places: list[Operand]) -> Operand:
+    """Return the address (s64) of the element at checked positions."""
     total, known_bytes = origin(b, array)
-    for dim, item in enumerate(items):
-        position, step = checked(b, array, dim, item), stride(b, array, dim)
+    for dim, position in enumerate(places):
+        step = stride(b, array, dim)
         if isinstance(position, Imm) and isinstance(step, Imm):
             known_bytes += int(position.value * step.value)
             continue

@@ -11,12 +11,14 @@ which judges it: trace and counters must be equal.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from dsl import (
     codegen_control,
+    codegen_copy,
     codegen_data,
     codegen_memory,
     codegen_tensor,
@@ -25,7 +27,7 @@ from dsl import (
     ir,
 )
 from dsl.intervals import Intervals
-from dsl.layout import DONE, FAILED, Ctx, Error, Frame
+from dsl.layout import DONE, FAILED, Ctx, Error, Frame, Moved
 from dsl.llvm import LANES, TYPES, Text, immediate, lanes_constant, vector
 from dsl.runtime_ll import driver, trace_functions
 from dsl.shapes import Shapes
@@ -83,10 +85,14 @@ class WarpCode:
         self.sites = {id(i): n for n, i in enumerate(memory)}
         self.checks = [i for b in fn.blocks for i in b.instrs if isinstance(i, ir.Chk)]
         self.warp_ops = [i for b in fn.blocks for i in b.instrs if isinstance(i, ir.WarpOp)]
+        moves = [i for b in fn.blocks for i in b.instrs if isinstance(i, ir.Move)]
+        self.moves = {id(i): n for n, i in enumerate(moves)}
+        self.copies = any(isinstance(i, ir.CpAsync) for i in moves) and not self.options.counts_only
+        """Whether shared memory remembers who is copying to it."""
         self.collectives = [i for b in fn.blocks for i in b.instrs if isinstance(i, ir.Collective)]
         self._fragments = ""
         self.helpers: dict[str, str] = {}
-        """Functions of dsl/tensor_ll.py that the kernel calls: name -> text."""
+        """Functions that the kernel calls beside those of dsl/runtime_ll.py: name -> text."""
         self._check_numbers = {id(i): n for n, i in enumerate(self.checks)}
         threads = self.options.block[0] * self.options.block[1] * self.options.block[2]
         self.threads, self.n_warps = threads, -(-threads // LANES)
@@ -145,6 +151,14 @@ class WarpCode:
     def number_of_site(self, instr: ir.Access) -> int:
         """Return the number of a memory instruction in program order."""
         return self.sites[id(instr)]
+
+    def number_of_move(self, instr: ir.Move) -> int:
+        """Return the number of an ldmatrix or a cp.async in program order."""
+        return self.moves[id(instr)]
+
+    def count_move(self, number: int, what: Moved, amount: str) -> None:
+        """Add to what is counted of a move (i64)."""
+        self.text.add_to(self.text.field("%moves", len(Moved) * number + what), amount)
 
     def number_of_check(self, instr: ir.Chk) -> int:
         """Return the number of an index check in program order."""
@@ -229,7 +243,8 @@ class WarpCode:
         body = "\n".join([*t.head, *t.lines])
         head = "define internal i32 @warp(ptr noalias %ctx, ptr noalias %frame, i32 %resume)"
         warp = f"{head} {{\nentry:\n{body}\n}}\n"
-        run = driver(self.threads, self.frame_bytes, self.poison, len(self.fn.blocks))
+        begin = codegen_copy.prepare(self) if self.copies else ""
+        run = driver(self.threads, self.frame_bytes, self.poison, len(self.fn.blocks), begin)
         declared = "\n".join(d for n, d in sorted(t.declared.items()) if not n.startswith("llvm.memset"))
         profile = '!0 = !{!"branch_weights", i32 2000, i32 1}\n!1 = !{!"branch_weights", i32 1, i32 2000}\n'
         return "\n".join(
@@ -248,7 +263,7 @@ class WarpCode:
         t = self.text
         words = {
             "global": Ctx.GLOBAL, "shared": Ctx.SHARED, "params": Ctx.PARAMS, "execs": Ctx.EXECS,
-            "sites": Ctx.SITES, "wraps": Ctx.WRAPS, "scratch": Ctx.SCRATCH,
+            "sites": Ctx.SITES, "wraps": Ctx.WRAPS, "scratch": Ctx.SCRATCH, "moves": Ctx.MOVES,
         }  # fmt: skip
         for name, word in words.items():
             t.head.append(f"  %{name}.p = getelementptr i64, ptr %ctx, i64 {word:d}")
@@ -487,7 +502,18 @@ class WarpCode:
             codegen_memory.check(self, instr)
         elif isinstance(instr, ir.WarpOp):
             codegen_warp.operation(self, instr)
-        elif isinstance(instr, ir.Mma):
-            codegen_tensor.multiply(self, instr)
+        elif isinstance(instr, TensorInstr):
+            _TENSOR[type(instr)](self, instr)
         elif self.wanted(instr.dst.index):
             self.define(instr.dst, codegen_values.value_of(self, instr))
+
+
+TensorInstr = ir.Mma | ir.LdMatrix | ir.CpAsync | ir.CpCommit | ir.CpWait
+_TENSOR: dict[type, Callable[[WarpCode, Any], None]] = {
+    ir.Mma: codegen_tensor.multiply,
+    ir.LdMatrix: codegen_tensor.load_matrix,
+    ir.CpAsync: codegen_copy.copy,
+    ir.CpCommit: codegen_copy.commit,
+    ir.CpWait: codegen_copy.wait,
+}
+"""How to emit each instruction of dsl/ir_tensor.py."""

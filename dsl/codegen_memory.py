@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dsl import codegen_atomics, codegen_data, ir, runtime_ll
+from dsl import codegen_atomics, codegen_copy, codegen_data, ir, runtime_ll
 from dsl.layout import Ctx, Error
 from dsl.llvm import LANES, lanes_constant, vector
 from gpusim.memory import LOCAL_BASE
@@ -331,6 +331,8 @@ def access(cg: WarpCode, instr: ir.Access) -> None:
         _trace_local(cg, instr, Kind.LOCAL_LOAD if isinstance(instr, ir.Ld) else Kind.LOCAL_STORE, site)
     if cg.options.counts_only and not (isinstance(instr, ir.Ld) and _decides(cg, instr)):
         return
+    if instr.space == "shared":
+        codegen_copy.check_access(cg, instr, site)
     match instr:
         case ir.Ld():
             codegen_data.load(cg, instr)

@@ -1,17 +1,17 @@
-"""Machine code for the tensor cores: mma of a whole warp, through fragments in memory.
+"""Machine code for mma and ldmatrix: a whole warp at once, through fragments in memory.
 
-What it models: all 32 lanes have to be there; anything else stops the launch. What it leaves out: the
-multiplication itself (dsl/tensor_ll.py). Checked by dsl/interpreter.py.
+What it models: all 32 lanes have to be there, and rows of matrices to be aligned; anything else stops the
+launch. What it leaves out: the multiplication itself (dsl/tensor_ll.py). Checked by dsl/interpreter.py.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dsl import ir, tensor_ll
-from dsl.layout import Ctx, Error
+from dsl import codegen_copy, ir, matrix_ll, runtime_ll, tensor_ll
+from dsl.layout import Ctx, Error, Moved
 from dsl.llvm import TYPES, vector
-from dsl.tensor_ll import A_BYTES, B_BYTES, C_BYTES, D_BYTES, FRAGMENT_BYTES, REGISTER_BYTES
+from dsl.tensor_ll import A_BYTES, B_BYTES, C_BYTES, D_BYTES, FRAGMENT_BYTES, REGISTER_BYTES, TAG_BYTES
 
 if TYPE_CHECKING:
     from dsl.codegen import WarpCode
@@ -55,5 +55,50 @@ def multiply(cg: WarpCode, instr: ir.Mma) -> None:
 
 
 def fragment_memory(cg: WarpCode) -> str:
-    """Reserve the memory that the fragments of an mma pass through."""
-    return cg.text.alloca(f"[{FRAGMENT_BYTES} x i8]", None)
+    """Reserve the memory that the fragments of an mma pass through, with no A in it that was widened."""
+    place = cg.text.alloca(f"[{FRAGMENT_BYTES} x i8]", None)
+    cg.text.head += [
+        f"  {place}.tag = getelementptr i8, ptr {place}, i64 {TAG_BYTES}",
+        f"  store i64 0, ptr {place}.tag",
+    ]
+    return place
+
+
+def load_matrix(cg: WarpCode, instr: ir.LdMatrix) -> None:
+    """Emit an ldmatrix: its checks, its wavefronts, its data."""
+    require_whole_warp(cg, instr)
+    t, number, matrices = cg.text, cg.number_of_move(instr), len(instr.dsts)
+    addresses = cg.vector(instr.addr, "s64")
+    lanes = str((1 << 8 * matrices) - 1 if matrices < 4 else -1)
+    codegen_copy.require_multiple(cg, addresses, lanes, matrix_ll.ROW_BYTES, Error.ROW_MISALIGNED, number)
+    t.put(f"store {vector('i64')} {addresses}, ptr %scratch, align 64")
+    _count_wavefronts(cg, number, matrices)
+    if cg.options.counts_only:
+        return
+    codegen_copy.require_complete(cg, "%scratch", lanes, matrix_ll.ROW_BYTES, number, is_move=True)
+    name, cg.helpers[name] = matrix_ll.load(instr.trans)
+    place = cg.fragments()
+    t.put(f"call void @{name}(ptr %scratch, ptr %shared, ptr {place}, i64 {matrices})")
+    for k, dst in enumerate(instr.dsts):
+        at = t.do(f"getelementptr i8, ptr {place}, i64 {k * matrix_ll.MATRIX_BYTES}")
+        cg.define(dst, t.do(f"load {vector('i32')}, ptr {at}, align 64"))
+
+
+def _count_wavefronts(cg: WarpCode, number: int, matrices: int) -> None:
+    """Count one wavefront a matrix, or ask the rule of the banks where rows share some."""
+    t = cg.text
+    cg.helpers["matrix_rows_clean"] = matrix_ll.rows_clean()
+    t.declared |= matrix_ll.DECLARED
+    clean = t.do(f"call i1 @matrix_rows_clean(ptr %scratch, i64 {matrices})")
+    before, clash, on = t.name("rows"), t.name("clash"), t.name("on")
+    t.put(f"br label %{before}")
+    t.label(before)
+    t.put(f"br i1 {clean}, label %{on}, label %{clash}")
+    t.label(clash)
+    slow = t.call("i64", runtime_ll.MATRIX_WAVEFRONTS, ("ptr", "%scratch"), ("i64", str(matrices)))
+    t.put(f"br label %{on}")
+    t.label(on)
+    taken = t.do(f"phi i64 [ {matrices}, %{before} ], [ {slow}, %{clash} ]")
+    cg.count_move(number, Moved.WAVEFRONTS, taken)
+    ideal = t.intrinsic("umin", "i64", taken, str(matrices))
+    cg.count_move(number, Moved.IDEAL, ideal)

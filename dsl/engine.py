@@ -41,7 +41,12 @@ from dsl.shapes import Shapes
 from dsl.ssa import Ssa, build
 from dsl.tally import Tally
 from gpusim.atomics import collide_entry
-from gpusim.coalescer import coalesce_entry, coalesce_four_words_entry, coalesce_two_words_entry
+from gpusim.coalescer import (
+    coalesce_entry,
+    coalesce_four_words_entry,
+    coalesce_two_words_entry,
+    copy_sectors_entry,
+)
 from gpusim.constant import different_addresses_entry
 from gpusim.errors import LaunchRefused, UserError
 from gpusim.memory import GlobalMemory
@@ -49,6 +54,8 @@ from gpusim.runtime import cache_home
 from gpusim.scheduler import shuffled
 from gpusim.shared import (
     atomic_wavefronts_entry,
+    copy_wavefronts_entry,
+    matrix_wavefronts_entry,
     wavefronts_entry,
 )
 from gpusim.trace import MAX_SITES
@@ -69,6 +76,9 @@ _ENTRIES = {
     runtime_ll.COLLIDE: collide_entry,
     runtime_ll.WAVEFRONTS: wavefronts_entry,
     runtime_ll.ATOMIC_WAVEFRONTS: atomic_wavefronts_entry,
+    runtime_ll.MATRIX_WAVEFRONTS: matrix_wavefronts_entry,
+    runtime_ll.COPY_SECTORS: copy_sectors_entry,
+    runtime_ll.COPY_WAVEFRONTS: copy_wavefronts_entry,
 }
 
 
@@ -103,9 +113,11 @@ class Compiled:
             key.block, key.counts_only, key.strict_index, self.register_arrays, needed, self.wide)
         self.code = WarpCode(self.ssa, self.shapes, intervals, options)
         instrs = ((b, i) for b, block in enumerate(self.ssa.fn.blocks) for i in block.instrs)
-        self.sites = [(b, i) for b, i in instrs if isinstance(i, ir.Access)]
-        if len(self.sites) > MAX_SITES:
-            many = f"kernel {fn.name} has {len(self.sites)} memory instructions"
+        everything = list(instrs)
+        self.sites = [(b, i) for b, i in everything if isinstance(i, ir.Access)]
+        self.moves = [(b, i) for b, i in everything if isinstance(i, ir.Move)]
+        if (count := len(self.sites) + len(self.moves)) > MAX_SITES:
+            many = f"kernel {fn.name} has {count} memory instructions"
             raise LaunchRefused(f"{many}, the limit is {MAX_SITES}; split it")
         self.text = self.code.module()
 
@@ -253,6 +265,7 @@ class EngineRun:
             np.sum([t.execs for t in self._threads], axis=0),
             np.sum([t.site_counts for t in self._threads], axis=0),
             np.sum([t.wraps for t in self._threads], axis=0),
+            np.sum([t.move_counts for t in self._threads], axis=0),
         )
 
 

@@ -47,3 +47,11 @@ def places_b(type_: str) -> list[list[Place]]:
 def places_c() -> list[list[Place]]:
     """Return the place of every accumulator, row by row."""
     return [[place_in_c(row, n) for n in range(COLUMNS)] for row in range(ROWS)]
+
+
+def source_of_matrix(lane: int, part: int, trans: bool) -> tuple[int, int]:
+    """Return the (row, column) of the 8 x 8 matrix whose element ldmatrix puts into a half of a lane's
+    register.
+    """
+    along, across = lane // 4, 2 * (lane % 4) + part
+    return (across, along) if trans else (along, across)

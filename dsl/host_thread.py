@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dsl import ir, messages
+from dsl import copy_errors, ir, messages
 from dsl.codegen_values import parameter_words
-from dsl.layout import Ctx, Error, Frame
+from dsl.copies_ll import group_words
+from dsl.layout import Ctx, Error, Frame, Moved
 from dsl.shapes import LANES
 from gpusim.errors import LaunchRefused, WarpDivergence
 from gpusim.memory import GlobalMemory
@@ -65,12 +66,16 @@ class HostThread:
         self.execs = np.zeros((len(fn.blocks), 3), np.int64)
         self.site_counts = np.zeros((max(1, compiled.count_rows), 3), np.int64)
         self.wraps = np.zeros(max(1, len(code.checks)), np.int64)
+        self.move_counts = np.zeros((max(1, len(compiled.moves)), len(Moved)), np.int64)
+        self._shadow = _aligned(2 * shared_bytes + 64 if code.copies else 0)
+        self._groups = np.zeros(group_words(code.n_warps) if code.copies else 0, np.int64)
         self.frames = _aligned(code.frame_bytes * code.n_warps)
-        self._scratch, self._shared, self._params = _aligned(32 * 8), _aligned(shared_bytes + 64), params
+        self._scratch, self._shared, self._params = _aligned(4 * 32 * 8), _aligned(shared_bytes + 64), params
         self.ctx = np.zeros(Ctx.WORDS, np.int64)
         pointers = {
             Ctx.SHARED: self._shared, Ctx.PARAMS: params, Ctx.FRAMES: self.frames, Ctx.SCRATCH: self._scratch,
             Ctx.EXECS: self.execs, Ctx.SITES: self.site_counts, Ctx.WRAPS: self.wraps,
+            Ctx.MOVES: self.move_counts, Ctx.SHADOW: self._shadow, Ctx.GROUPS: self._groups,
         }  # fmt: skip
         for word, array in pointers.items():
             self.ctx[word] = array.ctypes.data
@@ -114,6 +119,10 @@ class HostThread:
                 return self._warp_apart((x, y, z), site, kind)
             case Error.WARP_PARTIAL:
                 return self._lanes_missing((x, y, z), site)
+            case Error.PENDING_COPY | Error.COPY_SIZE as kind:
+                return copy_errors.of_copy(self.compiled, ctx, kind)
+            case Error.ROW_MISALIGNED | Error.SOURCE_MISALIGNED | Error.TARGET_MISALIGNED as kind:
+                return copy_errors.misaligned(self.compiled, ctx, kind)
             case Error.STEPS:
                 loc = self._end_of(site)
                 who = f"warp {int(ctx[Ctx.WARP])}"

@@ -20,8 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from dsl import ir, lane_ops, messages, request_rules, warp_exchange, warp_memory, warp_tensor
+from dsl import ir, lane_ops, messages, request_rules, warp_exchange, warp_memory, warp_moves, warp_tensor
 from dsl.as_compiled import IssueCount
+from dsl.copies import Copies
 from dsl.floats import Array
 from dsl.machine import block_counts, count_mma
 from dsl.messages import LANES, Dim3, dim3, linear_count, thread_of, unlinear
@@ -71,7 +72,7 @@ class _Launch:
 
 
 @dataclass
-class _BlockRun:
+class BlockRun:
     """Hold one block of threads while it runs."""
 
     launch: _Launch
@@ -82,15 +83,18 @@ class _BlockRun:
     barriers: int = 0
     gathered: tuple[int, int] = (0, 0)
     """At the last barrier: threads whose predicate held, and threads that arrived."""
+    copies: Copies = field(default_factory=Copies)
 
 
 def _number_sites(fn: ir.Function) -> dict[int, int]:
-    """Number the memory instructions of a function in program order."""
-    accesses = [i for block in fn.blocks for i in block.instrs if isinstance(i, MemoryInstr)]
-    return {id(instr): site for site, instr in enumerate(accesses)}
+    """Number the memory instructions of a function in program order, then ldmatrix and cp.async."""
+    instrs = [i for block in fn.blocks for i in block.instrs]
+    memory = [i for i in instrs if isinstance(i, MemoryInstr)]
+    moves = [i for i in instrs if isinstance(i, ir.Move)]
+    return {id(instr): site for site, instr in enumerate([*memory, *moves])}
 
 
-def _thread(run: _BlockRun, warp: Warp, lane: int) -> Dim3:
+def _thread(run: BlockRun, warp: Warp, lane: int) -> Dim3:
     return thread_of(warp.number, lane, run.launch.block)
 
 
@@ -98,7 +102,7 @@ def _first(mask: Array) -> int:
     return int(np.flatnonzero(mask)[0])
 
 
-def _check_index(run: _BlockRun, warp: Warp, instr: ir.Chk, mask: Array) -> None:
+def _check_index(run: BlockRun, warp: Warp, instr: ir.Chk, mask: Array) -> None:
     """Run a Chk: wrap negative indices once and count them; raise OutOfBounds for the lowest lane outside."""
     index, extent = warp.read(instr.index, "s64"), warp.read(instr.extent, "s64")
     negative = mask & (index < 0)
@@ -121,12 +125,9 @@ def _check_index(run: _BlockRun, warp: Warp, instr: ir.Chk, mask: Array) -> None
     warp.write(instr.dst, np.where(index < 0, index + extent, index), mask)
 
 
-def _emit(run: _BlockRun, warp: Warp, counts: SpaceCounts, records: list[int], lanes: int, size: int) -> None:
+def _emit(run: BlockRun, warp: Warp, counts: SpaceCounts, records: list[int], lanes: int, size: int) -> None:
     """Count one request and append its records, after the warp's mark if they are its first in the region."""
-    if not warp.marked:
-        run.trace.append(pack(warp.number, 0, Kind.WARP, first=False))
-        warp.marked = True
-    run.trace.extend(records)
+    warp.trace(records, run.trace)
     counts.lanes += lanes
     counts.bytes += lanes * size
     counts.requests += 1
@@ -134,7 +135,7 @@ def _emit(run: _BlockRun, warp: Warp, counts: SpaceCounts, records: list[int], l
 
 
 def _local_records(
-    run: _BlockRun, warp: Warp, offsets: Mapping[int, int], size: int, kind: Kind, site: int
+    run: BlockRun, warp: Warp, offsets: Mapping[int, int], size: int, kind: Kind, site: int
 ) -> list[int]:
     """Return the records of a local access; each warp of a launch has a frame of its own."""
     warps = -(-linear_count(run.launch.block) // LANES)
@@ -169,7 +170,7 @@ def _count_constant(counts: ConstantCounts, lanes: Mapping[int, int], size: int)
 
 
 def _count_access(
-    run: _BlockRun, warp: Warp, instr: MemoryInstr, lanes: Mapping[int, int], size: int
+    run: BlockRun, warp: Warp, instr: MemoryInstr, lanes: Mapping[int, int], size: int
 ) -> None:
     """Add one request to the counters and to the trace; a local array that lives in registers has none."""
     c, site = run.launch.counters, run.launch.sites[id(instr)]
@@ -202,7 +203,7 @@ def _count_access(
 
 
 def _storage(
-    run: _BlockRun, warp: Warp, instr: MemoryInstr, lanes: Mapping[int, int], size: int
+    run: BlockRun, warp: Warp, instr: MemoryInstr, lanes: Mapping[int, int], size: int
 ) -> tuple[Array, Array]:
     """Return a space's bytes and, shape (lanes, size), where each element lies; raise OutOfBounds outside."""
     spaces = {"global": run.launch.memory, "shared": run.shared, "local": warp.frame}
@@ -229,7 +230,7 @@ def _storage(
 
 
 def _check_aligned(
-    run: _BlockRun, warp: Warp, instr: MemoryInstr, lanes: Mapping[int, int], size: int
+    run: BlockRun, warp: Warp, instr: MemoryInstr, lanes: Mapping[int, int], size: int
 ) -> None:
     """Raise Misaligned for the lowest lane whose vector does not start at a multiple of its bytes."""
     if ir.elements(instr) == 1:
@@ -244,7 +245,7 @@ def _check_aligned(
             )  # fmt: skip
 
 
-def _access(run: _BlockRun, warp: Warp, instr: MemoryInstr, mask: Array) -> None:
+def _access(run: BlockRun, warp: Warp, instr: MemoryInstr, mask: Array) -> None:
     """Run one memory instruction: count it, then move the data."""
     size = ir.access_bytes(instr)
     addresses = warp.read(instr.addr, "s64")
@@ -252,6 +253,8 @@ def _access(run: _BlockRun, warp: Warp, instr: MemoryInstr, mask: Array) -> None
     _check_aligned(run, warp, instr, lanes, size)
     storage, where = _storage(run, warp, instr, lanes, size)
     _count_access(run, warp, instr, lanes, size)
+    if instr.space == "shared":
+        warp_moves.require_complete(run, warp, instr, lanes, size)
     if isinstance(instr, ir.Ld):
         warp_memory.load(warp, instr, storage, where, mask)
     elif isinstance(instr, ir.St):
@@ -260,39 +263,44 @@ def _access(run: _BlockRun, warp: Warp, instr: MemoryInstr, mask: Array) -> None
         warp_memory.atomic(warp, instr, storage, where, mask)
 
 
-def _barrier_result(run: _BlockRun, warp: Warp, instr: ir.BarResult, mask: Array) -> None:
+def _barrier_result(run: BlockRun, warp: Warp, instr: ir.BarResult, mask: Array) -> None:
     """Read what the last barrier gathered."""
     holding, arrived = run.gathered
     value = {"count": holding, "and": holding == arrived, "or": holding > 0}[instr.op]
     warp.write(instr.dst, np.full(LANES, value, np.int32), mask)
 
 
-def _require_whole_warp(run: _BlockRun, warp: Warp, instr: ir.Collective, mask: Array) -> None:
-    """Raise WarpDivergence unless all 32 lanes run an instruction of a whole warp."""
+def _whole_warp(run: BlockRun, warp: Warp, instr: ir.Collective, mask: Array) -> None:
+    """Run an instruction of a whole warp; raise WarpDivergence unless all 32 lanes are here."""
     if not mask.all():
         raise messages.lanes_missing(
             run.launch.fn.name, messages.collective_name(instr), run.ctaid, run.launch.block, warp.number,
             warp_exchange.bits_of(mask), *instr.loc,
         )  # fmt: skip
+    if isinstance(instr, ir.LdMatrix):
+        warp_moves.load_matrix(run, warp, instr)
+    else:
+        warp_tensor.multiply(warp, instr)
+        count_mma(run.launch.counters.tensor, instr.a_type)
 
 
-def _exchange(run: _BlockRun, warp: Warp, instr: ir.WarpOp, mask: Array) -> None:
+def _exchange(run: BlockRun, warp: Warp, instr: ir.WarpOp, mask: Array) -> None:
     """Run a warp operation; syncwarp is not counted."""
     place = warp_exchange.Place(run.launch.fn.name, run.ctaid, run.launch.block)
     warp_exchange.execute(place, warp, instr, mask)
     run.launch.counters.warp_operations += not isinstance(instr, ir.SyncWarp)
 
 
-def _execute(run: _BlockRun, warp: Warp, instr: ir.Instr, mask: Array) -> None:
+def _execute(run: BlockRun, warp: Warp, instr: ir.Instr, mask: Array) -> None:
     """Run one instruction in the lanes of a mask."""
     if isinstance(instr, MemoryInstr):
         _access(run, warp, instr, mask)
     elif isinstance(instr, ir.WarpOp):
         _exchange(run, warp, instr, mask)
-    elif isinstance(instr, ir.Mma):
-        _require_whole_warp(run, warp, instr, mask)
-        warp_tensor.multiply(warp, instr)
-        count_mma(run.launch.counters.tensor, instr.a_type)
+    elif isinstance(instr, ir.Collective):
+        _whole_warp(run, warp, instr, mask)
+    elif isinstance(instr, ir.CpAsync | ir.CpCommit | ir.CpWait):
+        warp_moves.asynchronous(run, warp, instr, mask)
     elif isinstance(instr, ir.ActiveMask):
         warp_exchange.active_mask(warp, instr, mask)
     elif isinstance(instr, ir.BarResult):
@@ -310,7 +318,7 @@ def _execute(run: _BlockRun, warp: Warp, instr: ir.Instr, mask: Array) -> None:
         COMPUTE[type(instr)](warp, instr, mask)
 
 
-def _count_step(run: _BlockRun, warp: Warp, block: ir.Block) -> None:
+def _count_step(run: BlockRun, warp: Warp, block: ir.Block) -> None:
     """Count a pass through the header of a loop that may spin; raise EndlessLoop after max_steps."""
     warp.steps += block.may_spin
     limit = run.launch.max_steps
@@ -321,7 +329,7 @@ def _count_step(run: _BlockRun, warp: Warp, block: ir.Block) -> None:
         )
 
 
-def _run_block(run: _BlockRun, warp: Warp, index: int, mask: Array) -> None:
+def _run_block(run: BlockRun, warp: Warp, index: int, mask: Array) -> None:
     """Run the instructions of one block of the IR and count the execution."""
     block = run.launch.fn.blocks[index]
     run.launch.block_execs[index] += (1, int(mask.sum()))
@@ -330,7 +338,7 @@ def _run_block(run: _BlockRun, warp: Warp, index: int, mask: Array) -> None:
         _execute(run, warp, instr, mask)
 
 
-def _run_region(run: _BlockRun, warp: Warp) -> tuple[int, Array] | None:
+def _run_region(run: BlockRun, warp: Warp) -> tuple[int, Array] | None:
     """Run a warp to its end (None) or to a barrier: the block that ends in it and the lanes there."""
     warp.marked = False
     while warp.pending:
@@ -350,7 +358,7 @@ def _run_region(run: _BlockRun, warp: Warp) -> tuple[int, Array] | None:
     return None
 
 
-def _check_barrier(run: _BlockRun, waiting: list[tuple[Warp, int, Array]], past_end: int) -> None:
+def _check_barrier(run: BlockRun, waiting: list[tuple[Warp, int, Array]], past_end: int) -> None:
     """Raise BarrierDivergence unless every live lane of the block waits at the same barrier.
 
     past_end: lanes of the block that have got to the end of the kernel since the last barrier.
@@ -367,7 +375,7 @@ def _check_barrier(run: _BlockRun, waiting: list[tuple[Warp, int, Array]], past_
         raise messages.barrier_divergence(run.launch.fn.name, run.ctaid, arrived, missing, loc.file, loc.line)
 
 
-def _gather(run: _BlockRun, waiting: list[tuple[Warp, int, Array]]) -> tuple[int, int]:
+def _gather(run: BlockRun, waiting: list[tuple[Warp, int, Array]]) -> tuple[int, int]:
     """Return how many threads at the barrier hold its predicate (0 without one), and how many there are."""
     holding = arrived = 0
     for warp, index, mask in waiting:
@@ -378,7 +386,7 @@ def _gather(run: _BlockRun, waiting: list[tuple[Warp, int, Array]]) -> tuple[int
     return holding, arrived
 
 
-def _pass_barrier(run: _BlockRun, waiting: list[tuple[Warp, int, Array]], past_end: int) -> None:
+def _pass_barrier(run: BlockRun, waiting: list[tuple[Warp, int, Array]], past_end: int) -> None:
     """Let every waiting warp go on behind the barrier, and mark it in the trace."""
     _check_barrier(run, waiting, past_end)
     run.gathered = _gather(run, waiting)
@@ -391,7 +399,7 @@ def _pass_barrier(run: _BlockRun, waiting: list[tuple[Warp, int, Array]], past_e
 
 def _run_thread_block(launch: _Launch, linear: int) -> np.ndarray:
     """Run one block of threads and return its trace."""
-    run = _BlockRun(
+    run = BlockRun(
         launch, linear, unlinear(linear, launch.grid), np.full(launch.shared_bytes, 0xFF, np.uint8)
     )
     warps = list(make_warps(launch.fn, launch.block))

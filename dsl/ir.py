@@ -22,6 +22,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, TypeVar
 
+from dsl.ir_tensor import CpAsync as CpAsync
+from dsl.ir_tensor import CpCommit as CpCommit
+from dsl.ir_tensor import CpWait as CpWait
+from dsl.ir_tensor import LdMatrix as LdMatrix
 from dsl.ir_tensor import Mma as Mma
 
 BYTES = {
@@ -317,12 +321,14 @@ class BarResult:
 
 Access = Ld | St | Atom
 WarpOp = Shfl | Vote | Match | SyncWarp
-Collective = Mma
+Move = LdMatrix | CpAsync
+"""Instructions that move memory as no load or store does; like those, each has a number in program order."""
+Collective = Mma | LdMatrix
 """Instructions that need all 32 lanes of a warp together."""
 Instr = (
     Alu | Cvt | Bitcast | Setp | Selp | Sreg | LdParam | Chk | Ld | St | Atom
     | Shfl | Vote | Match | ActiveMask | SyncWarp | BarResult
-    | Mma
+    | Mma | LdMatrix | CpAsync | CpCommit | CpWait
 )  # fmt: skip
 
 
@@ -521,6 +527,8 @@ _OPERANDS: dict[type, tuple[str, ...]] = {
     Match: ("src", "mask"),
     SyncWarp: ("mask",),
     Mma: ("a", "b", "c"),
+    LdMatrix: ("addr",),
+    CpAsync: ("to", "addr", "taken"),
     Bra: ("cond",),
     Bar: ("pred",),
 }

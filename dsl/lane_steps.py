@@ -45,17 +45,17 @@ def line_accesses(tally: Tally, params: Mapping[str, int | float]) -> tuple[Line
     arrays: list[ir.SharedArray | ir.LocalArray] = [*compiled.fn.shared, *compiled.fn.local]
     rows = {a.name: _row_bytes(a) for a in arrays}
     merged: dict[LineAccess, LineAccess] = {}
-    for instr, kind, counts in tally.by_site():
+    for site in tally.by_site():
+        counts = site.counts
         if counts.requests == 0 or isinstance(counts, ConstantCounts):
             continue
-        size = ir.access_bytes(instr)
         taken = counts.sectors if isinstance(counts, SpaceCounts) else counts.wavefronts
         ideal = None if isinstance(counts, SpaceCounts) else counts.ideal_wavefronts
         access = LineAccess(
-            *instr.loc, kind, instr.array, size, counts.requests, counts.lanes, taken, ideal,
-            row_bytes=rows.get(instr.array, 0),
+            *site.loc, site.kind, site.array, site.bytes_per_lane, counts.requests, counts.lanes, taken,
+            ideal, row_bytes=rows.get(site.array, 0),
         )  # fmt: skip
-        step = _step(compiled, instr.addr, params, access.wasted > 0)
+        step = _step(compiled, site.addr, params, access.wasted > 0)
         _merge(merged, replace(access, step_bytes=step[0], run_lanes=step[1], jump_bytes=step[2]))
     return tuple(merged.values())
 

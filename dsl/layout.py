@@ -29,7 +29,7 @@ class Ctx(IntEnum):
     WRAPS = 8
     """int64[index checks]: lanes whose negative index was wrapped."""
     SCRATCH = 9
-    """int64[32] addresses, for calls."""
+    """int64[4][32] addresses and numbers of the lanes, for calls."""
     NCTAID_X = 10
     NCTAID_Y = 11
     NCTAID_Z = 12
@@ -51,6 +51,8 @@ class Ctx(IntEnum):
     ERROR_EXTENT = 25
     MARKED = 26
     """1 when this warp has a WARP mark in the trace of this region."""
+    SHADOW = 27
+    """Who is copying to each 4 bytes of shared memory (dsl/copies_ll.py)."""
     ENDS = 28
     """int64 pointer: end of each block's records."""
     GATHERED = 29
@@ -62,7 +64,24 @@ class Ctx(IntEnum):
     BARRIER_ARRIVED = 32
     ERROR_INDEX = 33
     """32 words: the lanes' indices, or what the error is about."""
-    WORDS = 65
+    MOVES = 65
+    """int64[ldmatrix and cp.async instructions][len(Moved)]."""
+    GROUPS = 66
+    """Groups of asynchronous copies of each thread (dsl/copies_ll.py)."""
+    WORDS = 67
+
+
+class Moved(IntEnum):
+    """Number what is counted at run time of an ldmatrix (wavefronts) and of a cp.async."""
+
+    SECTORS = 0
+    WAVEFRONTS = 1
+    IDEAL = 2
+    REQUESTS = 3
+    """With a lane that reads global memory."""
+    LANES = 4
+    """Lanes that read global memory, and what they read."""
+    BYTES = 5
 
 
 class Error(IntEnum):
@@ -81,6 +100,16 @@ class Error(IntEnum):
     """ERROR_SITE is the memory instruction, ERROR_INDEX holds the lanes' addresses."""
     WARP_PARTIAL = 9
     """ERROR_MASK holds the lanes that came to an instruction of a whole warp, ERROR_SITE its number."""
+    ROW_MISALIGNED = 10
+    """A row of ldmatrix: ERROR_SITE is its number among moves, ERROR_INDEX holds the lanes' addresses."""
+    SOURCE_MISALIGNED = 11
+    TARGET_MISALIGNED = 12
+    COPY_SIZE = 13
+    """Of a cp.async, as before; ERROR_INDEX holds the bytes to take from global memory."""
+    PENDING_COPY = 14
+    """Bytes are touched that a copy is still filling: ERROR_MASK is the lane, ERROR_EXTENT the mark,
+    ERROR_INDEX the address; ERROR_SITE is the number of a memory instruction, or MOVE_SITE + that of a move.
+    """
 
 
 class Frame(IntEnum):
@@ -92,6 +121,8 @@ class Frame(IntEnum):
     PENDING = 3
 
 
+MOVE_SITE = 1 << 20
+"""Added to the number of an ldmatrix or a cp.async, so that it differs from a memory instruction's."""
 DONE = 0
 FAILED = -1
 SPLIT = -3

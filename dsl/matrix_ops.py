@@ -1,4 +1,4 @@
-"""The values that mma gives, for both oracles: matrices taken out of fragments, and put back.
+"""The values that mma and ldmatrix give, for both oracles: matrices taken out of fragments, and put back.
 
 What it models: the sum that an H200's tensor cores make, to the bit (h200 facts 33 and 34). The largest
 exponent among the terms decides: every product (exact) and the accumulator are cut toward zero 25 bits below
@@ -96,3 +96,16 @@ def multiply(a_type: str, b_type: str, a: Array, b: Array, c: Array) -> Array:
     out = np.empty((LANES, 4, 1), np.float32)
     out[tuple(np.moveaxis(np.array(places), -1, 0))] = found
     return np.ascontiguousarray(out[:, :, 0].T)
+
+
+def spread(rows: Array, trans: bool) -> Array:
+    """Return the registers that ldmatrix makes of matrices: uint32, shape (matrices, 32).
+
+    rows: uint16, shape (matrices, 8, 8).
+    """
+    out = np.empty((len(rows), LANES, 2), np.uint16)
+    for lane in range(LANES):
+        for part in range(2):
+            row, column = fragments.source_of_matrix(lane, part, trans)
+            out[:, lane, part] = rows[:, row, column]
+    return out.view(np.uint32)[:, :, 0]

@@ -195,6 +195,8 @@ def operation_name(instr: ir.WarpOp) -> str:
 
 def collective_name(instr: ir.Collective) -> str:
     """Return what the kernel language calls an instruction of a whole warp."""
+    if isinstance(instr, ir.LdMatrix):
+        return f"ptx.ldmatrix_x{len(instr.dsts)}{'_trans' if instr.trans else ''}"
     types = instr.a_type if instr.a_type == instr.b_type else f"{instr.a_type}_{instr.b_type}"
     return f"ptx.mma_sync_m16n8k{instr.depth}_f32_{types}"
 

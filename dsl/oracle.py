@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from dsl import request_rules
+from dsl.copies import Copies
 from dsl.machine import count_mma
 from dsl.messages import Dim3, dim3, kernel_fault, linear_count, raised_by_kernel, unlinear
 from dsl.oracle_arrays import Access, Recorder, Tracked
@@ -106,7 +107,7 @@ def count_operation(counters: Counters, name: str) -> None:
     """Count one operation that the threads of a warp met at."""
     if name.startswith(MMA):
         count_mma(counters.tensor, MMA_TYPES[name.removeprefix(MMA)][0])
-    elif name not in NOT_COUNTED:
+    elif name not in NOT_COUNTED and not name.startswith("ptx."):
         counters.warp_operations += 1
 
 
@@ -119,12 +120,40 @@ def _count_space(counts: SpaceCounts, request: Request, records: list[int]) -> N
 
 def _count_shared(counts: SharedCounts, request: Request) -> None:
     size, lanes = request.bytes_per_lane, request.lanes
-    counts.lanes += len(lanes)
-    counts.bytes += len(lanes) * size
-    counts.requests += 1
     taken = request_rules.wavefronts(lanes, size, request.op == "load")
+    _add_shared(counts, request, taken, min(taken, request_rules.ideal_wavefronts(lanes, size)))
+
+
+def _add_shared(counts: SharedCounts, request: Request, taken: int, ideal: int) -> None:
+    counts.lanes += len(request.lanes)
+    counts.bytes += len(request.lanes) * request.bytes_per_lane
+    counts.requests += 1
     counts.wavefronts += taken
-    counts.ideal_wavefronts += min(taken, request_rules.ideal_wavefronts(lanes, size))
+    counts.ideal_wavefronts += ideal
+
+
+def count_copy(
+    counters: Counters, cache: str, source: dict[int, int], accesses: dict[int, Access]
+) -> None:
+    """Count a cp.async of a warp; source: the addresses of the lanes that read."""
+    size = next(iter(accesses.values())).bytes
+    copied = {lane: a.copied for lane, a in accesses.items() if a.copied is not None}
+    target = {lane: to for lane, (to, _) in copied.items()}
+    if source:
+        counters.async_requests += 1
+        loads = counters.global_load
+        loads.lanes += len(source)
+        loads.bytes += sum(taken for _, taken in copied.values())
+        loads.requests += 1
+        sectors = request_rules.sectors(request_rules.records(source, size, Kind.LOAD, 0))
+        loads.sectors += request_rules.copy_sectors(source, target) if cache == "cg" else sectors
+    taken, ideal = request_rules.copy_wavefronts(source, target, size, cache)
+    writes = counters.shared_async
+    writes.lanes += len(target)
+    writes.bytes += len(target) * size
+    writes.requests += 1
+    writes.wavefronts += taken
+    writes.ideal_wavefronts += ideal
 
 
 def _count_constant(counts: ConstantCounts, request: Request) -> None:
@@ -139,6 +168,10 @@ def _count(counters: Counters, request: Request) -> None:
     size, lanes, op = request.bytes_per_lane, request.lanes, request.op
     if request.space == "const":
         _count_constant(counters.const_load, request)
+    elif op == "matrix":
+        matrices = size // 4
+        taken = request_rules.matrix_wavefronts(lanes, matrices)
+        _add_shared(counters.shared_matrix, request, taken, min(taken, matrices))
     elif request.space == "shared":
         _count_shared(getattr(counters, f"shared_{'atom' if op == 'red' else op}"), request)
     elif request.space == "local":
@@ -158,12 +191,17 @@ def _collect(launch: _Launch, block: int) -> None:
         first = next(iter(accesses.values()))
         if first.space == "local" and (launch.in_registers is None or first.array in launch.in_registers):
             continue
-        lanes = {lane: accesses[lane].address for lane in sorted(accesses)}
+        lanes = {lane: a.address for lane, a in sorted(accesses.items()) if a.copied is None or a.copied[1]}
+        if first.copied is not None:
+            count_copy(launch.result.counters, first.op.removeprefix("copy_"), lanes, accesses)
+        if not lanes:
+            continue
         request = Request(
             first.space, first.array, first.op, block, key.warp, first.file, first.line, first.bytes, lanes
         )
         launch.result.requests.append(request)
-        _count(launch.result.counters, request)
+        if first.copied is None:
+            _count(launch.result.counters, request)
     launch.recorder.groups.clear()
 
 
@@ -227,6 +265,7 @@ def _run_region(launch: _Launch, live: list[Strand], region_line: int) -> tuple[
 def _run_block(launch: _Launch, block: int) -> None:
     """Run one block of threads; whatever happens, no Python thread of it is left."""
     launch.cuda.shared.memory = SharedMemory(launch.shared_bytes)
+    launch.recorder.copies = Copies()
     strands = _strands(launch, block)
     live, line = strands, 0
     try:
@@ -318,7 +357,7 @@ def run(
     cuda = Cuda(recorder, dim3(grid), dim3(block))
     rebuilder = Rebuilder(cuda, recorder)
     kernel = rebuilder.function(original)
-    recorder.code = kernel.__code__
+    recorder.code, recorder.block = kernel.__code__, dim3(block)
     recorder.max_steps = max_steps
     values = _arguments(original, args, recorder)
     result = OracleRun([], [], Counters.zero())

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dsl import messages
+from dsl import copy_errors, messages
+from dsl.copies import Copies
 from dsl.elements import VectorType
 from dsl.floats import Array
 from dsl.formats import FORMATS
@@ -32,8 +33,9 @@ class Access(NamedTuple):
     """Record one access of one thread.
 
     space: global, shared or local. address: bytes, in shared memory the offset in the block, in local
-    memory the offset in the thread's frame. op: load, store, red (an atomic whose result is not used) or
-    atom.
+    memory the offset in the thread's frame. op: load, store, red (an atomic whose result is not used), atom,
+    matrix (a row of ldmatrix), copy_ca or copy_cg (cp.async, at its source; copied: where in shared memory it
+    goes, and how many bytes it takes from here).
     """
 
     space: str
@@ -43,6 +45,7 @@ class Access(NamedTuple):
     op: str
     file: str
     line: int
+    copied: tuple[int, int] | None = None
 
 
 class GroupKey(NamedTuple):
@@ -63,10 +66,12 @@ class Recorder:
     def __init__(self, kernel: str, code: CodeType, strict_index: bool) -> None:
         self.kernel, self.code, self.strict_index = kernel, code, strict_index
         self.max_steps: int | None = None
+        self.block: messages.Dim3 = (1, 1, 1)
         self.strand: Strand
         self.groups: dict[GroupKey, dict[int, Access]] = defaultdict(dict)
         self.wrapped_indices = 0
         self.untyped_spaces: set[str] = set()
+        self.copies = Copies()
         self._sites: dict[Hashable, Site] = {}
         self._numbers: dict[Hashable, int] = {}
 
@@ -106,7 +111,15 @@ class Recorder:
             frame = frame.f_back
         return tuple(reversed(found))
 
-    def record(self, array: Tracked, address: int, op: str, frame: FrameType, size: int) -> None:
+    def record(
+        self,
+        array: Tracked,
+        address: int,
+        op: str,
+        frame: FrameType,
+        size: int,
+        copied: tuple[int, int] | None = None,
+    ) -> None:
         """Add one access of the present thread, of `size` bytes, to its list and to its request."""
         thread = self.thread
         if thread.frame is None:
@@ -117,9 +130,35 @@ class Recorder:
         thread.occurrences[path] = occurrence + 1
         if array.vector is None and array.data.dtype.name not in NUMPY_NAMES:
             self.untyped_spaces.add(array.space)
-        access = Access(array.space, array.name, address, size, op, site.file, site.line)
+        access = Access(array.space, array.name, address, size, op, site.file, site.line, copied)
         thread.accesses.append(access)
         self.groups[GroupKey(thread.warp, path, occurrence)][thread.linear % LANES] = access
+
+    def require_complete(
+        self,
+        array: Tracked,
+        where: tuple[int, ...],
+        address: int,
+        nbytes: int,
+        access: str,
+        thread: Thread,
+        place: tuple[str, int],
+    ) -> None:
+        """Raise PendingCopy where a thread touches bytes of shared memory that a copy is still filling."""
+        mark = self.copies.blocking(address, nbytes)
+        if mark is not None:
+            issuer = messages.unlinear(mark.thread, self.block)
+            raise copy_errors.pending_copy(
+                self.kernel, access, array.name, where, thread.ctaid, thread.tid, place, issuer,
+                (mark.file, mark.line),
+            )  # fmt: skip
+
+    def touch(self, array: Tracked, where: tuple[int, ...], access: str, frame: FrameType) -> None:
+        """Check an access to shared memory of the present thread against copies under way."""
+        if array.space == "shared" and self.copies.marks:
+            site, address = self.site(frame), array.address_of(where)
+            place = site.file, site.line
+            self.require_complete(array, where, address, array.data.itemsize, access, self.thread, place)
 
     def vector(self, array: Tracked, address: int, op: str, frame: FrameType) -> None:
         """Add the accesses of one vector; raise Misaligned where one does not start at a multiple."""
@@ -207,10 +246,10 @@ class Tracked:
     """Stand for one array of a kernel, or for a part of it.
 
     address: of its first byte in its space. start: of the first byte of the whole array. vector: the type of
-    its elements if they are vectors.
+    its elements if they are vectors. dynamic: it is dynamic shared memory.
     """
 
-    __slots__ = ("address", "data", "name", "recorder", "space", "start", "vector")
+    __slots__ = ("address", "data", "dynamic", "name", "recorder", "space", "start", "vector")
 
     def __init__(
         self,
@@ -224,6 +263,7 @@ class Tracked:
     ) -> None:
         self.data, self.space, self.name, self.address, self.recorder = data, space, name, address, recorder
         self.vector, self.start = vector, address if start is None else start
+        self.dynamic = False
 
     shape = property(lambda self: literal(self.data.shape))
     strides = property(lambda self: literal(self.data.strides))
@@ -318,6 +358,7 @@ class Tracked:
         return Tracked(data, self.space, self.name, self.address, self.recorder, vector, self.start)
 
     def _record(self, where: tuple[int, ...], op: str, frame: FrameType) -> None:
+        self.recorder.touch(self, where, "load of" if op == "load" else "store to", frame)
         if self.vector is None:
             self.recorder.record(self, self.address_of(where), op, frame, self.data.itemsize)
         else:

@@ -74,6 +74,7 @@ def _change(ary: Tracked, idx: Any, change: Callable[[Any], Any], frame: FrameTy
     """Do one atomic on an element and return its old value."""
     where = ary.locate(idx, frame)
     op = "atom" if _result_is_used(frame) else "red"
+    ary.recorder.touch(ary, where, "atomic on", frame)
     ary.recorder.record(ary, ary.address_of(where), op, frame, ary.data.itemsize)
     old = ary.data[where]
     ary.data[where] = to_storage(change(from_storage(old)), ary.data.dtype)

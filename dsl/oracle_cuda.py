@@ -147,6 +147,7 @@ class _Shared:
                 address = memory.place(data.nbytes)
                 memory.keep(name, data.nbytes, max(alignment or 1, type_.alignment))
             memory.arrays[site] = Tracked(data, "shared", name, address, self.recorder, vector_of(dtype))
+            memory.arrays[site].dynamic = _shape(shape) == (0,)
         return memory.arrays[site]
 
 

@@ -1,8 +1,8 @@
 """The module `ptx` of the Python oracle: tensor cores, one thread at a time.
 
-What it models: the threads of a warp wait for all 32 of them at an mma, which then multiplies their
-fragments (dsl/matrix_ops.py). What it leaves out: machine code. Checked by no ncu metric; tests hold it
-against the interpreter.
+What it models: the threads of a warp wait for all 32 of them at an mma, which then multiplies their fragments
+(dsl/matrix_ops.py); memory is in dsl/oracle_moves.py. What it leaves out: machine code. Checked by no ncu
+metric; tests hold it against the interpreter.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 
 from dsl import matrix_ops
 from dsl.messages import LANES
+from dsl.oracle_moves import PtxMemory
 from dsl.oracle_numbers import number
 from dsl.oracle_ptx_conversions import Conversions
 from dsl.oracle_warp import FULL_MASK, Lanes, WarpOperations
@@ -47,7 +48,7 @@ def _mma(name: str, a_type: str, b_type: str) -> Callable[..., Any]:
     return method
 
 
-class Ptx(Conversions):
+class Ptx(PtxMemory, Conversions):
     """Stand for the module `ptx` inside a kernel."""
 
     def __init__(self, warp: WarpOperations) -> None:

@@ -62,7 +62,19 @@ from dsl.cuda import DeviceName
     )
 )
 
+ldmatrix_x1, ldmatrix_x2, ldmatrix_x4, ldmatrix_x1_trans, ldmatrix_x2_trans, ldmatrix_x4_trans = (
+    DeviceName(f"ptx.ldmatrix_x{n}{trans}") for trans in ("", "_trans") for n in (1, 2, 4)
+)
+cp_async_ca, cp_async_cg, cp_async_commit_group, cp_async_wait_group, cp_async_wait_all = (
+    DeviceName(f"ptx.cp_async_{name}") for name in ("ca", "cg", "commit_group", "wait_group", "wait_all")
+)
+
 __all__ = [
+    "cp_async_ca",
+    "cp_async_cg",
+    "cp_async_commit_group",
+    "cp_async_wait_all",
+    "cp_async_wait_group",
     "cvt_rn_bf16x2_f32",
     "cvt_rn_f16x2_e4m3x2",
     "cvt_rn_f16x2_e5m2x2",
@@ -73,6 +85,12 @@ __all__ = [
     "cvt_rn_satfinite_e5m2x2_f32",
     "cvt_rna_tf32_f32",
     "ex2_approx_ftz_f32",
+    "ldmatrix_x1",
+    "ldmatrix_x1_trans",
+    "ldmatrix_x2",
+    "ldmatrix_x2_trans",
+    "ldmatrix_x4",
+    "ldmatrix_x4_trans",
     "mma_sync_m16n8k8_f32_tf32",
     "mma_sync_m16n8k16_f32_bf16",
     "mma_sync_m16n8k16_f32_f16",

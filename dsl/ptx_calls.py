@@ -1,4 +1,4 @@
-"""What a call of each name of `ptx` emits: tensor cores.
+"""What a call of each name of `ptx` emits: tensor cores; memory is in dsl/ptx_memory_calls.py.
 
 What it models: the operands of the PTX instructions, packed registers as PTX packs them: an integer of any
 width may be a register of packed values, and its low 32 bits count. What it leaves out: wgmma, TMA, mbarrier,
@@ -7,7 +7,7 @@ integer and sparse mma. Which ncu metric checks it: `sm__inst_executed_pipe_tens
 
 from __future__ import annotations
 
-from dsl import ptx_conversions
+from dsl import ptx_conversions, ptx_memory_calls
 from dsl.device_args import Body, Emitter, integer, kind, takes
 from dsl.frame import Frame
 from dsl.ir import Mma, Operand
@@ -66,6 +66,6 @@ def _plain(name: str, names: tuple[str, ...], body: Body, required: int | None =
     return {f"ptx.{name}": takes(f"ptx.{name}", names, body, required)}
 
 
-CALLS: dict[str, Emitter] = dict(ptx_conversions.CALLS)
+CALLS: dict[str, Emitter] = {**ptx_conversions.CALLS, **ptx_memory_calls.CALLS}
 for _name, _types in MMA_TYPES.items():
     CALLS |= _plain(f"mma_sync_{_name}", ("a", "b", "c"), _mma(f"ptx.mma_sync_{_name}", *_types))

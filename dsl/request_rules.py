@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 from gpusim import trace
 
-BANKS, WORD_BYTES = 32, 4
+BANKS, WORD_BYTES, ROW_BYTES = 32, 4, 16
 
 
 def _pieces(address: int, size: int) -> list[tuple[int, int]]:
@@ -116,3 +116,29 @@ def ideal_wavefronts(lanes: Mapping[int, int], size: int) -> int:
     """Return the wavefronts of the same lanes side by side: halves or quarters with an active lane."""
     group = 32 * WORD_BYTES // max(size, WORD_BYTES)
     return len({lane // group for lane in lanes})
+
+
+def matrix_wavefronts(rows: Mapping[int, int], matrices: int) -> int:
+    """Return the wavefronts of one ldmatrix: those of the 8 rows of 16 bytes of each matrix, apart."""
+    return sum(_passes(_part(rows, 8 * matrix, 8), ROW_BYTES) for matrix in range(matrices))
+
+
+def copy_sectors(source: Mapping[int, int], target: Mapping[int, int]) -> int:
+    """Return the sectors of a cp.async past L1: pairs of a source line and a destination sector (fact 37)."""
+    pairs = {(source[k] // trace.LINE_BYTES, target[k] // trace.SECTOR_BYTES) for k in source}
+    return len(pairs)
+
+
+def copy_wavefronts(
+    source: Mapping[int, int], target: Mapping[int, int], size: int, cache: str
+) -> tuple[int, int]:
+    """Return (wavefronts, ideal ones) of the shared memory that a cp.async writes (fact 37).
+
+    None past L1 (cg). Else those of a store, and no fewer than the source has lines.
+    """
+    if cache == "cg":
+        return 0, 0
+    taken = wavefronts(target, size, is_load=False)
+    ideal = min(taken, ideal_wavefronts(target, size))
+    lines = len({address // trace.LINE_BYTES for address in source.values()})
+    return max(taken, lines), ideal

@@ -15,6 +15,8 @@ COALESCE_WORDS = {1: COALESCE, 2: "gpusim_coalesce_two_words", 4: "gpusim_coales
 """By the words of one lane, which lie apart in local memory."""
 DIFFERENT_ADDRESSES = "gpusim_different_addresses"
 WAVEFRONTS, ATOMIC_WAVEFRONTS = "gpusim_wavefronts", "gpusim_atomic_wavefronts"
+MATRIX_WAVEFRONTS = "gpusim_matrix_wavefronts"
+COPY_SECTORS, COPY_WAVEFRONTS = "gpusim_copy_sectors", "gpusim_copy_wavefronts"
 
 _TRACE = f"""
 ; Make room for one request and put the WARP mark before the warp's first one.
@@ -152,12 +154,14 @@ def span_header(kind: Kind, site: int) -> int:
     return int(kind) << KIND_SHIFT | site << SITE_SHIFT
 
 
-def driver(threads: int, frame_bytes: int, poison: tuple[int, int], n_blocks: int) -> str:
+def driver(
+    threads: int, frame_bytes: int, poison: tuple[int, int], n_blocks: int, begin: str = ""
+) -> str:
     """Return the text of `run_blocks`: run `count` blocks from `first`, barrier region by barrier region.
 
     frame_bytes: of one warp. poison: (offset, bytes) of the frame's private arrays, filled with ones before
-    each block. n_blocks: of the IR (pending masks to clear). The function returns 0, or -1 with the context's
-    ERROR words set.
+    each block. n_blocks: of the IR (pending masks to clear). begin: instructions before each block. The
+    function returns 0, or -1 with the context's ERROR words set.
     """
     n_warps = -(-threads // 32)
     rest = threads % 32
@@ -209,6 +213,7 @@ block:
   store i64 0, ptr %barp
   store i64 0, ptr %pastp
   call void @llvm.memset.p0.i64(ptr %sm, i8 -1, i64 %smb, i1 false)
+  {begin}
   br label %init
 init:
   %wi = phi i64 [ 0, %block ], [ %wi1, %init ]

@@ -142,7 +142,7 @@ class Shapes:
         """Return the shape of what a definition writes; None while an operand's is unknown."""
         if isinstance(definition, Phi):
             return self._phi(block, definition)
-        return VARYING if isinstance(definition, ir.Mma) else self._transfer(block, definition)
+        return VARYING if isinstance(definition, ir.Collective) else self._transfer(block, definition)
 
     def _phi(self, block: int, phi: Phi) -> Shape | None:
         if block in self._varying_phis:

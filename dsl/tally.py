@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dsl import ir
+from dsl import ir, moves
 from dsl.as_compiled import IssueCount
 from dsl.layout import LANES_ALL
 from dsl.machine import count_mma
@@ -29,19 +29,34 @@ if TYPE_CHECKING:
 EXCHANGES = (ir.Shfl, ir.Vote, ir.Match)
 
 
+class SiteCounts(NamedTuple):
+    """Hold what one memory instruction counted in a field of Counters (`kind`), and what it accesses.
+
+    bytes_per_lane: of an access; of an ldmatrix, of the row that a lane names.
+    """
+
+    loc: ir.Loc
+    kind: str
+    array: str
+    addr: ir.Operand
+    bytes_per_lane: int
+    counts: AccessCounts
+
+
 @dataclass
 class Tally:
     """Hold what a kernel's blocks counted while they ran.
 
     execs: int64 (blocks of the IR, 3): runs with 32 lanes, runs with fewer, lanes of those. site_counts:
     int64 (memory instructions, then merged ones, 3): sectors, wavefronts and ideal ones found at run time.
-    wraps: int64 (index checks).
+    wraps: int64 (index checks). move_counts: int64 (ldmatrix and cp.async, len(dsl.layout.Moved)).
     """
 
     compiled: Compiled
     execs: np.ndarray
     site_counts: np.ndarray
     wraps: np.ndarray
+    move_counts: np.ndarray
 
     @cached_property
     def block_execs(self) -> np.ndarray:
@@ -61,8 +76,8 @@ class Tally:
         self._count_into(lambda loc: lines.setdefault(loc, Counters.zero()))
         return lines
 
-    def by_site(self) -> Iterator[tuple[ir.Access, str, AccessCounts]]:
-        """Yield each memory instruction, the field of Counters that it counts in, and what it counted.
+    def by_site(self) -> Iterator[SiteCounts]:
+        """Yield what each memory instruction counted; a cp.async is two, where it reads and where it writes.
 
         Those of private arrays that stay in registers are none.
         """
@@ -70,7 +85,13 @@ class Tally:
             if instr.space != "local" or instr.array not in self.compiled.register_arrays:
                 counters, kind = Counters.zero(), _counted_in(instr)
                 self._add_access(counters, number, instr, b)
-                yield instr, kind, getattr(counters, kind)
+                size = ir.access_bytes(instr)
+                yield SiteCounts(instr.loc, kind, instr.array, instr.addr, size, getattr(counters, kind))
+        for number, (b, move) in enumerate(self.compiled.moves):
+            counters = Counters.zero()
+            self._add_move(counters, number, move, b)
+            for kind, array, addr, size in moves.parts(move):
+                yield SiteCounts(move.loc, kind, array, addr, size, getattr(counters, kind))
 
     def _count_into(self, at: Callable[[ir.Loc], Counters]) -> None:
         """Add every count to the counters that `at` gives for the line it belongs to."""
@@ -80,6 +101,8 @@ class Tally:
         for number, (b, access) in enumerate(self.compiled.sites):
             if access.space != "local" or access.array not in self.compiled.register_arrays:
                 self._add_access(at(access.loc), number, access, b)
+        for number, (b, move) in enumerate(self.compiled.moves):
+            self._add_move(at(move.loc), number, move, b)
         for b, block in enumerate(self.compiled.fn.blocks):
             warps = int(execs[b, 0])
             for instr in block.instrs:
@@ -97,6 +120,10 @@ class Tally:
         counts.bytes += lanes * ir.access_bytes(instr)
         counts.requests += warps
         self._add_traffic(counts, number, instr, warps, int(self.execs[b, 0]))
+
+    def _add_move(self, counters: Counters, number: int, move: ir.Move, b: int) -> None:
+        warps, lanes = (int(n) for n in self.block_execs[b])
+        moves.add(counters, move, warps, lanes, self.move_counts[number])
 
     def _add_traffic(self, counts: AccessCounts, n: int, instr: ir.Access, warps: int, full: int) -> None:
         """Add what the requests of memory instruction n moved; `full` of its warps ran in the full form."""

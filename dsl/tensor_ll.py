@@ -11,12 +11,15 @@ from dsl.ir_tensor import COLUMNS, PARTS, ROWS
 from dsl.llvm import LANES
 from dsl.matrix_ops import LEAST_EXPONENT
 from dsl.tensor_sum_ll import BLOCK, Numbers, numbers_of, tensor_sum
-from dsl.tensor_widen_ll import Lines, Widener, has_special, vector
+from dsl.tensor_widen_ll import Lines, Widener, any_top_bit, special_bits, vector
 
 REGISTER_BYTES = 4 * LANES
 A_BYTES, B_BYTES, C_BYTES, D_BYTES = 0, 4 * REGISTER_BYTES, 6 * REGISTER_BYTES, 10 * REGISTER_BYTES
 """Where the fragments begin in the memory that an mma function works on: registers of 32 lanes in order."""
-FRAGMENT_BYTES = 14 * REGISTER_BYTES
+OLD_A_BYTES, TAG_BYTES = 14 * REGISTER_BYTES, 18 * REGISTER_BYTES
+WIDE_BYTES, POWERS_BYTES = TAG_BYTES + 64, TAG_BYTES + 64 + 2048
+"""Behind them: the A that was widened last, which type it had (0: none), its values and their powers."""
+FRAGMENT_BYTES = POWERS_BYTES + 2048
 MATRIX_BYTES = 4 * ROWS * COLUMNS
 
 
@@ -75,27 +78,57 @@ def _widen(type_: str, of_a: bool, special: bool) -> tuple[str, str]:
 
 def _widen_all(t: Lines, a_type: str, b_type: str, special: bool) -> dict[str, str]:
     """Call the functions that write A and B as the sums want them; return them."""
-    of, functions = numbers_of(a_type), {}
-    for type_, of_a, start in ((a_type, True, A_BYTES), (b_type, False, B_BYTES)):
-        name, functions[name] = _widen(type_, of_a, special)
-        values, powers = ("av", "ap") if of_a else ("bv", "bp")
-        for pair in range(2):
-            block = pair * min(2, PARTS[a_type])
-            places = [t.at("%f", start + pair * REGISTER_BYTES * (2 if of_a else 1))]
-            places += [t.at(f"%{m}", block * MATRICES[m] * _bytes(of, m)) for m in (values, powers)]
-            t.put(f"call void @{name}({', '.join(f'ptr {p}' for p in places)})")
-    return functions
+    name_a, text_a = _widen(a_type, True, special)
+    name_b, text_b = _widen(b_type, False, special)
+    if special:
+        _call_widen(t, name_a, a_type, True)
+    else:
+        _widen_new_a(t, name_a, a_type)
+    _call_widen(t, name_b, b_type, False)
+    return {name_a: text_a, name_b: text_b}
 
 
-def _any_special(t: Lines, a_type: str, b_type: str) -> str:
-    """Return whether a fragment holds an infinity or a NaN (i1)."""
-    found = ""
-    for type_, start, registers in ((a_type, A_BYTES, 4), (b_type, B_BYTES, 2), ("f32", C_BYTES, 4)):
-        kind = vector(registers * LANES, "i32")
-        lanes = t.do(f"load {kind}, ptr {t.at('%f', start)}, align 64")
-        flag = has_special(t, lanes, type_, registers * LANES)
-        found = t.do(f"or i1 {found}, {flag}") if found else flag
-    return found
+def _call_widen(t: Lines, name: str, type_: str, of_a: bool) -> None:
+    """Widen the registers of A or of B."""
+    of, start = numbers_of(type_), A_BYTES if of_a else B_BYTES
+    for pair in range(2):
+        block = pair * min(2, PARTS[type_])
+        places = [t.at("%f", start + pair * REGISTER_BYTES * (2 if of_a else 1))]
+        matrices = ("av", "ap") if of_a else ("bv", "bp")
+        places += [t.at(f"%{m}", block * MATRICES[m] * _bytes(of, m)) for m in matrices]
+        t.put(f"call void @{name}({', '.join(f'ptr {p}' for p in places)})")
+
+
+def _widen_new_a(t: Lines, name: str, type_: str) -> None:
+    """Widen A unless it is the one of the call before: a row of products has one A and several B."""
+    kind, tag = vector(4 * LANES, "i32"), 1 + list(PARTS).index(type_)
+    new, old = (t.do(f"load {kind}, ptr {t.at('%f', at)}, align 64") for at in (A_BYTES, OLD_A_BYTES))
+    lanes = t.do(f"icmp eq {kind} {new}, {old}")
+    whole = t.do(f"bitcast {vector(4 * LANES, 'i1')} {lanes} to i{4 * LANES}")
+    same = t.do(f"icmp eq i{4 * LANES} {whole}, -1")
+    place = t.at("%f", TAG_BYTES)
+    known = t.do(f"icmp eq i64 {t.do(f'load i64, ptr {place}')}, {tag}")
+    t.put(f"br i1 {t.do(f'and i1 {same}, {known}')}, label %kept, label %fresh")
+    t.put("fresh:")
+    _call_widen(t, name, type_, True)
+    t.put(f"store {kind} {new}, ptr {t.at('%f', OLD_A_BYTES)}, align 64")
+    t.put(f"store i64 {tag}, ptr {place}")
+    t.put("br label %kept")
+    t.put("kept:")
+
+
+def _any_special(t: Lines, fragments: tuple[tuple[str, int, int], ...]) -> str:
+    """Return whether fragments (type, place, registers) hold an infinity or a NaN (i1)."""
+    kind, flag = vector(LANES, "i32"), ""
+    for type_, start, registers in fragments:
+        found = ""
+        for k in range(registers):
+            lanes = t.do(f"load {kind}, ptr {t.at('%f', start + k * REGISTER_BYTES)}, align 64")
+            bits = special_bits(t, lanes, type_, LANES)
+            found = t.do(f"or {kind} {found}, {bits}") if found else bits
+        one = any_top_bit(t, found, type_, LANES)
+        flag = t.do(f"or i1 {flag}, {one}") if flag else one
+    return flag
 
 
 def _turn_accumulators(t: Lines) -> None:
@@ -133,9 +166,13 @@ def _bytes(of: Numbers, matrix: str) -> int:
     return 1 if of.exact_in_float and matrix[1] == "p" else of.bytes
 
 
-def _reserve(t: Lines, of: Numbers, blocks: int) -> None:
-    for matrix, count in MATRICES.items():
-        t.put(f"%{matrix} = alloca [{blocks * count * _bytes(of, matrix)} x i8], align 64")
+def _reserve(t: Lines, of: Numbers, blocks: int, keeps_a: bool) -> None:
+    """Reserve memory for the widened matrices, A's in the memory of the fragments if it is to be kept."""
+    for matrix in ("bv", "bp") if keeps_a else MATRICES:
+        t.put(f"%{matrix} = alloca [{blocks * MATRICES[matrix] * _bytes(of, matrix)} x i8], align 64")
+    if keeps_a:
+        t.put(f"%av = getelementptr i8, ptr %f, i64 {WIDE_BYTES}")
+        t.put(f"%ap = getelementptr i8, ptr %f, i64 {POWERS_BYTES}")
     for matrix in ("c", "d", "first"):
         t.put(f"%{matrix} = alloca [{MATRIX_BYTES} x i8], align 64")
 
@@ -152,9 +189,10 @@ def _function(a_type: str, b_type: str, special: bool) -> tuple[str, dict[str, s
     sum_name, sum_text = tensor_sum(of, 2 if a_type == "tf32" else 4, special)
     name = f"mma_{a_type}_{b_type}{'_special' if special else ''}"
     t = Lines(f"define internal void @{name}(ptr noalias %f) noinline")
-    _reserve(t, of, 2 * PARTS[a_type])
+    _reserve(t, of, 2 * PARTS[a_type], keeps_a=not special)
     if not special:
-        t.put(f"br i1 {_any_special(t, a_type, b_type)}, label %rare, label %usual")
+        found = _any_special(t, ((a_type, A_BYTES, 4), (b_type, B_BYTES, 2), ("f32", C_BYTES, 4)))
+        t.put(f"br i1 {found}, label %rare, label %usual")
         t.put("rare:")
         t.put(f"call void @{name}_special(ptr %f)")
         t.put("ret void")

@@ -19,6 +19,7 @@ from dsl.tensor_widen_ll import Lines, vector
 
 BLOCK = 4
 """The values of k that a pair of A's registers holds in one of their parts."""
+_WIDE = vector(ROWS, "double")
 INTS, FLAGS, FLOATS, BYTES = (vector(ROWS, scalar) for scalar in ("i32", "i1", "float", "i8"))
 
 
@@ -63,11 +64,16 @@ def numbers_of(type_: str) -> Numbers:
 
 @dataclass(frozen=True)
 class _Column:
-    """Write what happens to one column of the accumulators: 16 rows, `blocks` times 4 values of k."""
+    """Write what happens to one column of the accumulators: 16 rows, `blocks` times 4 values of k.
+
+    number: of the column in %c and %d (i64). first: byte offset of its numbers in %bv and %bp.
+    """
 
     t: Lines
     of: Numbers
     blocks: int
+    number: str
+    first: str
 
     def do(self, op: str, a: str, b: str, kind: str = "") -> str:
         """Return a op b of all rows."""
@@ -82,21 +88,26 @@ class _Column:
         """Return a value in another type."""
         return self.t.do(f"{op} {start} {value} to {end}")
 
-    def product(self, term: int, a: str, b: str) -> str:
-        """Return the products of the 16 rows of A and the number of B for one value of k."""
+    def rows_of_a(self, term: int, matrix: str) -> str:
+        """Return the 16 rows of A (or their powers of two) for one value of k."""
+        return self.t.do(
+            f"load {self.of.rows}, ptr {self.t.at(matrix, term * ROWS * self.of.bytes)}, align 64"
+        )
+
+    def product(self, term: int, rows: str, matrix: str) -> str:
+        """Return the products of the rows of A and this column's number of B for one value of k."""
         block, k = divmod(term, BLOCK)
-        size = self.of.bytes
-        one = self.t.at(b, (block * LANES + k) * size)
-        left = self.t.do(f"load {self.of.rows}, ptr {self.t.at(a, term * ROWS * size)}, align 64")
+        own = self.t.at(matrix, self.first)
+        one = self.t.at(own, (block * LANES + k) * self.of.bytes)
         right = self.t.do(f"load {self.of.scalar}, ptr {one}")
         lane = self.t.do(f"insertelement {self.of.rows} poison, {self.of.scalar} {right}, i32 0")
         kind = f"<{ROWS} x i32> zeroinitializer"
         wide = self.t.do(f"shufflevector {self.of.rows} {lane}, {self.of.rows} poison, {kind}")
-        return self.do("fmul", left, wide)
+        return self.do("fmul", rows, wide)
 
     def power_of_products(self) -> str:
         """Return the power of two of the largest exponent among the products, from %e; below 1 for none."""
-        place = self.t.at("%e", self.t.do(f"mul i64 %i, {ROWS}"))
+        place = self.t.at("%e", self.t.do(f"mul i64 {self.number}, {ROWS}"))
         narrow = self.t.do(f"load {BYTES}, ptr {place}, align 16")
         field = self.do("add", self.cast("sext", narrow, BYTES, INTS), "splat (i32 127)", INTS)
         return self.do("shl", field, "splat (i32 23)", INTS)
@@ -109,7 +120,7 @@ class _Column:
         """Return the power of two of the largest exponent among the products; 0 where all are zero."""
         found = "zeroinitializer"
         for term in range(self.blocks * BLOCK):
-            found = self.larger(self.product(term, "%ap", "%bpn"), found)
+            found = self.larger(self.product(term, self.rows_of_a(term, "%ap"), "%bp"), found)
         return found
 
     def power_of_c(self, c: str) -> str:
@@ -139,33 +150,55 @@ class _Column:
             return self.cast("fptosi", scaled, FLOATS, INTS)
         return self.t.do(f"call {self.of.rows} @llvm.trunc.v{ROWS}f64({self.of.rows} {scaled})")
 
-    def cut_sum(self, c: str, scale: str) -> str:
-        """Return the sum of all cut terms, exact, as float64 of 16 rows."""
-        op, kind = ("add", INTS) if self.of.exact_in_float else ("fadd", self.of.rows)
-        halves = [self.cut(c, scale), ""]
-        count = self.blocks * BLOCK
-        for term in range(count):
-            cut, half = self.cut(self.product(term, "%av", "%bvn"), scale), 2 * term // count
-            halves[half] = self.do(op, halves[half], cut, kind) if halves[half] else cut
-        wide = vector(ROWS, "double")
-        if self.of.exact_in_float:
-            halves = [self.cast("sitofp", half, INTS, wide) for half in halves]
+    def largest_of_all(self) -> str:
+        """Return the power of two of the largest exponent among the products and the accumulators."""
+        c = self.power_of_c(self.accumulators())
+        if not self.of.exact_in_float:
+            return self.larger(self.larger(self.largest(), c), self.of.splat(2.0**-400))
+        of_products, bits = self.power_of_products(), self.cast("bitcast", c, FLOATS, INTS)
+        test = self.do("icmp sgt", of_products, bits, INTS)
+        return self.cast("bitcast", self.choose(test, of_products, bits, INTS), INTS, FLOATS)
+
+    def accumulators(self) -> str:
+        """Return the column of C (float32)."""
+        place = self.t.at("%c", self.t.do(f"mul i64 {self.number}, {4 * ROWS}"))
+        return self.t.do(f"load {FLOATS}, ptr {place}, align 64")
+
+    def wide_accumulators(self) -> str:
+        """Return the column of C in the type of the products."""
+        c = self.accumulators()
+        return c if self.of.exact_in_float else self.cast("fpext", c, FLOATS, self.of.rows)
+
+    def kept(self, matrix: str, half: int = 0) -> str:
+        """Return where something of this column is kept between the two loops: 128 bytes a column."""
+        return self.t.at(self.t.at(matrix, self.t.do(f"mul i64 {self.number}, 128")), 64 * half)
+
+    def total(self) -> str:
+        """Return the sum of all cut terms, exact, as float64 of 16 rows, from where `cut_sums` kept it."""
+        if not self.of.exact_in_float:
+            return self.t.do(f"load {self.of.rows}, ptr {self.kept('%s')}, align 64")
+        wide = _WIDE
+        halves = [self.t.do(f"load {INTS}, ptr {self.kept('%s', half)}, align 64") for half in range(2)]
+        halves = [self.cast("sitofp", half, INTS, wide) for half in halves]
         return self.do("fadd", halves[0], halves[1], wide)
 
     def cut_to_float(self, value: str) -> str:
         """Return float64 of 16 rows cut toward zero to 24 bits."""
-        wide, bits = vector(ROWS, "double"), vector(ROWS, "i64")
+        wide, bits = _WIDE, vector(ROWS, "i64")
         kept = self.do("and", self.cast("bitcast", value, wide, bits), f"splat (i64 {-(1 << 29)})", bits)
         return self.cast("bitcast", kept, bits, wide)
 
-    def to_result(self, total: str, largest: str, of_products: str, c: str) -> str:
-        """Return the sum as float32, cut toward zero; in float, products are never subnormal sums."""
+    def result(self) -> str:
+        """Return the sum as float32, cut toward zero; where products fit a float32 it is not subnormal."""
+        total = self.total()
+        largest = self.t.do(f"load {self.of.rows}, ptr {self.kept('%u')}, align 64")
         unit = self.do("fmul", largest, self.of.splat(2.0**-KEPT_BITS))
         if self.of.exact_in_float:
-            kept = self.cast("fptrunc", self.cut_to_float(total), vector(ROWS, "double"), FLOATS)
+            kept = self.cast("fptrunc", self.cut_to_float(total), _WIDE, FLOATS)
             found = self.do("fmul", kept, unit)
-            alone = self.do("fadd", c, "zeroinitializer", FLOATS)
-            return self.choose(self.do("icmp slt", of_products, "splat (i32 0)", INTS), alone, found)
+            alone = self.do("fadd", self.accumulators(), "zeroinitializer", FLOATS)
+            none = self.do("icmp slt", self.power_of_products(), "splat (i32 0)", INTS)
+            return self.choose(none, alone, found)
         value = self.do("fmul", total, unit)
         small = self.do("fcmp olt", self.magnitude(value), DOUBLE.splat(2.0**-126))
         in_steps = self.do("fmul", value, DOUBLE.splat(2.0**149))
@@ -179,11 +212,11 @@ class _Column:
         suffix = "f32" if self.of.exact_in_float else "f64"
         return self.t.do(f"call {self.of.rows} @llvm.fabs.v{ROWS}{suffix}({self.of.rows} {value})")
 
-    def with_specials(self, result: str, c: str) -> str:
+    def with_specials(self, result: str) -> str:
         """Return the plain sum of products where it is an infinity or a NaN, else the result."""
-        total = c
+        total = self.wide_accumulators()
         for term in range(self.blocks * BLOCK):
-            total = self.do("fadd", total, self.product(term, "%av", "%bvn"))
+            total = self.do("fadd", total, self.product(term, self.rows_of_a(term, "%av"), "%bv"))
         fine = self.do("fcmp olt", self.magnitude(total), self.of.splat(float("inf")))
         if not self.of.exact_in_float:
             total = self.cast("fptrunc", total, self.of.rows, FLOATS)
@@ -211,10 +244,45 @@ def _largest_exponents(t: Lines, terms: int) -> None:
         t.put(f"store {kind} {largest[group]}, ptr {t.at('%e', 64 * group)}, align 64")
 
 
+def _cut_sums(columns: list[_Column]) -> None:
+    """Keep the largest exponents and the sums of the cut terms of some columns, term after term."""
+    one = columns[0]
+    largest = [c.largest_of_all() for c in columns]
+    scales = [c.scale(power) for c, power in zip(columns, largest, strict=True)]
+    count = one.blocks * BLOCK
+    op, kind = ("add", INTS) if one.of.exact_in_float else ("fadd", one.of.rows)
+    sums = [[c.cut(c.wide_accumulators(), scale), ""] for c, scale in zip(columns, scales, strict=True)]
+    for term in range(count):
+        rows, half = one.rows_of_a(term, "%av"), 2 * term // count if one.of.exact_in_float else 0
+        for column, scale, parts in zip(columns, scales, sums, strict=True):
+            cut = column.cut(column.product(term, rows, "%bv"), scale)
+            parts[half] = column.do(op, parts[half], cut, kind) if parts[half] else cut
+    for column, power, parts in zip(columns, largest, sums, strict=True):
+        one.t.put(f"store {one.of.rows} {power}, ptr {column.kept('%u')}, align 64")
+        for half, part in enumerate(parts):
+            if part:
+                one.t.put(f"store {kind} {part}, ptr {column.kept('%s', half)}, align 64")
+
+
+def _loop(t: Lines, name: str, before: str, count: int) -> None:
+    """Begin a loop of one block, with its counter %i<name>."""
+    t.put(f"br label %{name}")
+    t.put(f"{name}:")
+    t.put(f"%i{name} = phi i64 [ 0, %{before} ], [ %n{name}, %{name} ]")
+    t.put(f"%n{name} = add i64 %i{name}, 1")
+    t.put(f"%m{name} = icmp ult i64 %n{name}, {count}")
+
+
+def _end_loop(t: Lines, name: str, after: str) -> None:
+    t.put(f"br i1 %m{name}, label %{name}, label %{after}")
+    t.put(f"{after}:")
+
+
 def tensor_sum(of: Numbers, blocks: int, special: bool) -> tuple[str, str]:
     """Return the name and text of the function that makes one sum of each accumulator (h200 fact 33).
 
-    special: infinities and NaN may be among the numbers.
+    special: infinities and NaN may be among the numbers. Two columns at a time are added up; turning sums
+    into results is a loop of its own, as its chain of conversions would hold up the next columns.
 
     %av, %ap: values of A and their powers of two, [blocks][4][16 rows]; %bv, %bp: those of B, [blocks][lane
     4 n + k]; %c, %d: accumulators, [column parity][column / 2][16 rows] of float32.
@@ -224,36 +292,25 @@ def tensor_sum(of: Numbers, blocks: int, special: bool) -> tuple[str, str]:
         f"define internal void @{name}(ptr noalias %av, ptr noalias %ap, ptr noalias %bv, ptr noalias %bp, "
         "ptr noalias %c, ptr noalias %d) noinline"
     )
-    column = _Column(t, of, blocks)
+    for kept in "su":
+        t.put(f"%{kept} = alloca [{128 * COLUMNS} x i8], align 64")
     if of.exact_in_float:
         _largest_exponents(t, blocks * BLOCK)
-    t.put("br label %loop")
-    t.put("loop:")
-    t.put("%i = phi i64 [ 0, %entry ], [ %i1, %loop ]")
-    half, parity = t.do("and i64 %i, 3"), t.do("lshr i64 %i, 2")
+    _loop(t, "add", "entry", COLUMNS // 2)
+    even = t.do(f"mul i64 %iadd, {2 * BLOCK * of.bytes}")
+    odd = t.do(f"add i64 {even}, {BLOCK * of.bytes}")
+    behind = t.do(f"add i64 %iadd, {COLUMNS // 2}")
+    _cut_sums([_Column(t, of, blocks, "%iadd", even), _Column(t, of, blocks, behind, odd)])
+    _end_loop(t, "add", "turn")
+    _loop(t, "end", "turn", COLUMNS)
+    half, parity = t.do("and i64 %iend, 3"), t.do("lshr i64 %iend, 2")
     n = t.do(f"or i64 {t.do(f'shl i64 {half}, 1')}, {parity}")
-    first = t.do(f"mul i64 {n}, {BLOCK * of.bytes}")
-    t.put(f"%bvn = getelementptr i8, ptr %bv, i64 {first}")
-    t.put(f"%bpn = getelementptr i8, ptr %bp, i64 {first}")
-    place = t.do(f"mul i64 %i, {4 * ROWS}")
-    c = t.do(f"load {FLOATS}, ptr {t.at('%c', place)}, align 64")
-    wide = c if of.exact_in_float else column.cast("fpext", c, FLOATS, of.rows)
-    if of.exact_in_float:
-        of_products = column.power_of_products()
-        bits = column.cast("bitcast", column.power_of_c(c), FLOATS, INTS)
-        test = column.do("icmp sgt", of_products, bits, INTS)
-        largest = column.cast("bitcast", column.choose(test, of_products, bits, INTS), INTS, FLOATS)
-    else:
-        of_products = column.largest()
-        largest = column.larger(of_products, column.power_of_c(c))
-        largest = column.larger(largest, of.splat(2.0**-400))
-    total = column.cut_sum(wide, column.scale(largest))
-    result = column.to_result(total, largest, of_products, c)
+    column = _Column(t, of, blocks, "%iend", t.do(f"mul i64 {n}, {BLOCK * of.bytes}"))
+    result = column.result()
     if special:
-        result = column.with_specials(result, wide)
+        result = column.with_specials(result)
+    place = t.do(f"mul i64 %iend, {4 * ROWS}")
     t.put(f"store {FLOATS} {result}, ptr {t.at('%d', place)}, align 64")
-    t.put("%i1 = add i64 %i, 1")
-    t.put(f"br i1 {t.do(f'icmp ult i64 %i1, {COLUMNS}')}, label %loop, label %out")
-    t.put("out:")
+    _end_loop(t, "end", "out")
     t.put("ret void")
     return name, t.text()

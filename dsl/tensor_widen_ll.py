@@ -133,13 +133,25 @@ SPECIAL = {"f16": (16, 0x7C00), "bf16": (16, 0x7F80), "e4m3": (8, 0x7F), "e5m2":
 """Width of each type, and the bits that only infinities and NaN have all set."""
 
 
-def has_special(t: Lines, registers: str, type_: str, count: int) -> str:
-    """Return whether packed registers (<count x i32>) hold an infinity or a NaN (i1)."""
+def special_bits(t: Lines, registers: str, type_: str, count: int) -> str:
+    """Return packed registers (<count x i32>) with the top bit of each value set where it is special.
+
+    The exponent field with all bits set is the only one that carries into the sign when its lowest bit is
+    added; other bits of the result mean nothing.
+    """
     width, bits = SPECIAL[type_]
-    parts = count * 32 // width
-    kind = vector(parts, f"i{width}")
-    packed = t.do(f"bitcast {vector(count, 'i32')} {registers} to {kind}") if width < 32 else registers
-    constant_bits = f"splat (i{width} {bits})"
-    lanes = t.do(f"icmp eq {kind} {t.do(f'and {kind} {packed}, {constant_bits}')}, {constant_bits}")
-    whole = t.do(f"bitcast {vector(parts, 'i1')} {lanes} to i{parts}")
-    return t.do(f"icmp ne i{parts} {whole}, 0")
+    kind = vector(count, "i32")
+    repeated = sum(bits << k for k in range(0, 32, width))
+    lowest = sum((bits & -bits) << k for k in range(0, 32, width))
+    field = t.do(f"and {kind} {registers}, splat (i32 {repeated})")
+    return t.do(f"add {kind} {field}, splat (i32 {lowest})")
+
+
+def any_top_bit(t: Lines, found: str, type_: str, count: int) -> str:
+    """Return whether the top bit of a value is set in registers (i1)."""
+    width, _ = SPECIAL[type_]
+    tops = sum(1 << k + width - 1 for k in range(0, 32, width))
+    kind = vector(count, "i32")
+    lanes = t.do(f"icmp ne {kind} {t.do(f'and {kind} {found}, splat (i32 {tops})')}, zeroinitializer")
+    whole = t.do(f"bitcast {vector(count, 'i1')} {lanes} to i{count}")
+    return t.do(f"icmp ne i{count} {whole}, 0")

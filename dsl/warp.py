@@ -18,6 +18,7 @@ from dsl import ir, lane_ops
 from dsl.floats import Array
 from dsl.messages import LANES, Dim3
 from dsl.types import register_type
+from gpusim.trace import Kind, pack
 
 
 def _poison(type_: str) -> Array:
@@ -78,6 +79,13 @@ class Warp:
         """Let the lanes of a mask wait for a block."""
         if mask.any():
             self.pending[target] = self.pending[target] | mask if target in self.pending else mask
+
+    def trace(self, records: list[int], into: list[int]) -> None:
+        """Append a request's records to a trace, after the warp's mark if they are its first there."""
+        if not self.marked:
+            into.append(pack(self.number, 0, Kind.WARP, first=False))
+            self.marked = True
+        into.extend(records)
 
     def live(self, running: Array) -> Array:
         """Return the lanes that have not returned: those that run, and those that wait for other blocks."""

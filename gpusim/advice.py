@@ -114,6 +114,18 @@ def load_bank_conflicts(launch: Launch) -> Advice | None:
     return _conflicts(launch.counters.shared_load, "load")
 
 
+def matrix_bank_conflicts(launch: Launch) -> Advice | None:
+    """Compare the wavefronts of ldmatrix with one a matrix."""
+    counts = launch.counters.shared_matrix
+    if counts.wavefronts <= ENOUGH_WAVEFRONTS * counts.ideal_wavefronts:
+        return None
+    return Advice(
+        "OPT", "MemoryWorkloadAnalysis", "Matrix Load Bank Conflicts",
+        f"{counts.requests:,} ldmatrix requests take {counts.wavefronts:,} wavefronts, "
+        f"{counts.ideal_wavefronts:,} if the 8 rows of each matrix lay in different banks. Permute the "
+        "16-byte chunks of a row by the row (chunk xor row % 8), or pad rows by 16 bytes.")
+
+
 def store_bank_conflicts(launch: Launch) -> Advice | None:
     """Compare the wavefronts of shared stores with those of the same requests free of conflicts."""
     return _conflicts(launch.counters.shared_store, "store")
@@ -269,6 +281,7 @@ RULES: tuple[Rule, ...] = (
     load_bank_conflicts,
     store_bank_conflicts,
     atomic_bank_conflicts,
+    matrix_bank_conflicts,
     local_memory,
     low_l1_hits,
     shared_reads,

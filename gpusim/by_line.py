@@ -35,7 +35,7 @@ def global_spaces(c: Counters) -> tuple[SpaceCounts, ...]:
 
 def shared_kinds(c: Counters) -> tuple[SharedCounts, ...]:
     """Return the counts of shared memory, one a kind."""
-    return c.shared_load, c.shared_store, c.shared_atom
+    return c.shared_load, c.shared_store, c.shared_atom, c.shared_matrix, c.shared_async
 
 
 def _requests(c: Counters) -> Cell:

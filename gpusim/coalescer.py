@@ -111,3 +111,52 @@ def coalesce_four_words_entry(addresses, mask, kind, site, out):  # type: ignore
 def coalesce_entry(addresses, mask, kind, site, out):  # type: ignore[no-untyped-def]
     """Call `coalesce` with raw pointers."""
     return coalesce(carray(addresses, 32), mask, kind, site, carray(out, 32))
+
+
+@jit
+def _same_sector(source: np.ndarray, target: np.ndarray, a: int, b: int) -> bool:
+    """Return whether two lanes have the same source line and the same destination sector."""
+    return (source[a] ^ source[b]) >> 7 == 0 and (target[a] ^ target[b]) >> 5 == 0
+
+
+@jit
+def _seen_before(source: np.ndarray, target: np.ndarray, mask: np.uint32, lane: int) -> bool:
+    """Return whether an active lane below `lane` has the same source line and destination sector."""
+    same = np.uint32(0)
+    for other in range(32):
+        active = mask >> np.uint32(other) & np.uint32(other < lane)
+        same |= active if _same_sector(source, target, other, lane) else np.uint32(0)
+    return same & np.uint32(1) != 0
+
+
+@jit
+def copy_sectors(source: np.ndarray, target: np.ndarray, mask: np.uint32) -> int:
+    """Return the sectors of a cp.async that bypasses L1: pairs of a source line and a destination sector.
+
+    source, target: int64, shape (32,), byte addresses; mask: the lanes that read (h200 fact 37).
+    """
+    lanes = np.uint32(mask)
+    count = 0
+    places = np.uint64(0)
+    for lane in range(0, 32, 2):  # neighbours mostly share a sector
+        first, second = lanes >> np.uint32(lane) & np.uint32(1), lanes >> np.uint32(lane + 1) & np.uint32(1)
+        if first and second and not _same_sector(source, target, lane, lane + 1):
+            count = 64
+        some = lane if first else lane + 1
+        count += 1 if first or second else 0
+        bit = np.uint64(1) << np.uint64((target[some] >> 5) & 63)
+        places |= bit if first or second else np.uint64(0)
+    if count == popcount(places):
+        return count
+    count = 0
+    for lane in range(32):
+        if lanes >> np.uint32(lane) & np.uint32(1) == 0:
+            continue
+        count += 0 if _seen_before(source, target, lanes, lane) else 1
+    return count
+
+
+@c_entry(types.int64(types.CPointer(types.int64), types.CPointer(types.int64), types.uint32))
+def copy_sectors_entry(source, target, mask):  # type: ignore[no-untyped-def]
+    """Call `copy_sectors` with raw pointers."""
+    return copy_sectors(carray(source, 32), carray(target, 32), mask)

@@ -171,10 +171,7 @@ def _not_in_the_language() -> list[Metric]:
         (f"sm__ops_path_tensor_src_{a}_dst_{b}.sum", "", COMPUTE, f"Tensor Operations, {a} to {b}")
         for a, b in pairs
     ]
-    pipe = [
-        ("smsp__inst_executed_op_ldgsts.sum", "inst", INSTRUCTIONS, "Asynchronous Copy Instructions"),
-    ]
-    return _unavailable([*tensor, *pipe], NO_SUCH_INSTRUCTION)
+    return _unavailable(tensor, NO_SUCH_INSTRUCTION)
 
 
 def _machine_code() -> list[Metric]:

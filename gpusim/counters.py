@@ -171,12 +171,19 @@ class Counters:
     shared_load: SharedCounts
     shared_store: SharedCounts
     shared_atom: SharedCounts
+    shared_matrix: SharedCounts
+    """ldmatrix: bytes are those the lanes receive; ideal wavefronts are one a matrix."""
+    shared_async: SharedCounts
+    """cp.async, where it writes: requests are LDGSTS instructions, bytes those written, zeros among them.
+    What it reads is in global_load."""
     const_load: ConstantCounts
     arithmetic: Arithmetic
     tensor: Tensor
     hierarchy: Hierarchy
     warp_operations: int = 0
     """Warp instructions that exchange between lanes: shuffles, votes and matches; not syncwarp."""
+    async_requests: int = 0
+    """Requests to global memory by cp.async, which are among those of global_load."""
     barriers: int = 0
     """Warps that passed a barrier, once each time."""
     wrapped_indices: int = 0
@@ -187,7 +194,9 @@ class Counters:
         """Return counters that are all 0."""
         s, h = SpaceCounts, SharedCounts
         arithmetic = Arithmetic(), Tensor()
-        return cls(s(), s(), s(), s(), s(), s(), h(), h(), h(), ConstantCounts(), *arithmetic, Hierarchy())
+        return cls(
+            s(), s(), s(), s(), s(), s(), h(), h(), h(), h(), h(), ConstantCounts(), *arithmetic, Hierarchy()
+        )
 
     def __add__(self, other: Counters) -> Counters:
         """Add field by field, dirty_bytes too, though it is a state (see Hierarchy)."""

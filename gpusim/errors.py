@@ -40,6 +40,10 @@ class KernelFault(UserError):
     by_kernel = False
 
 
+class PendingCopy(UserError):
+    """A thread touches shared memory that an asynchronous copy may still be filling."""
+
+
 class LaunchRefused(UserError):
     """A launch that no GPU would accept: too many threads, too much shared memory, an empty grid."""
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from gpusim.advice import ENOUGH_SECTORS, ENOUGH_WAVEFRONTS
 from gpusim.launch import Launch, LineAccess
-from gpusim.shared import atomic_wavefronts, ideal_wavefronts, wavefronts
+from gpusim.shared import atomic_wavefronts, ideal_wavefronts, matrix_wavefronts, wavefronts
 
 MOST = 5
 """Lines that get a sentence, those with the most to gain first."""
@@ -23,6 +23,8 @@ MOST_PADDING = 4
 """Elements of padding that are tried."""
 LANES, ALL_LANES = 32, np.uint32(0xFFFFFFFF)
 WORD_BYTES = 4
+MATRIX = "shared_matrix"
+"""The kind of an ldmatrix, whose lanes name rows of 16 bytes; its ideal is the number of matrices."""
 UNKNOWN = "the addresses depend on data, or on a stride that is known only while the kernel runs"
 
 
@@ -59,7 +61,8 @@ def _sentence(access: LineAccess, several_files: bool) -> str:
 
 
 def _verb(access: LineAccess) -> str:
-    return {"load": "load of", "store": "store to"}.get(access.kind.partition("_")[2], "atomic on")
+    verbs = {"load": "load of", "store": "store to", "matrix": "ldmatrix of", "async": "cp.async to"}
+    return verbs.get(access.kind.partition("_")[2], "atomic on")
 
 
 def _amount(value: float) -> str:
@@ -132,6 +135,8 @@ def padding_elements(access: LineAccess) -> int | None:
     if access.step_bytes is None or stride == 0 or stride % row or stride <= access.element_bytes:
         return None
     free = int(ideal_wavefronts(ALL_LANES, access.element_bytes))
+    if access.kind == MATRIX:
+        free = access.ideal // access.requests
     tries = range(1, MOST_PADDING + 1)
     return next((n for n in tries if _wavefronts_padded(access, row, n) <= free), None)
 
@@ -145,6 +150,8 @@ def _wavefronts_padded(access: LineAccess, row: int, elements: int) -> int:
     )
     addresses = lane // access.run_lanes * jump + lane % access.run_lanes * step
     addresses -= addresses.min()
+    if access.kind == MATRIX:
+        return int(matrix_wavefronts(addresses, access.ideal // access.requests))
     if access.kind == "shared_atom":
         return int(atomic_wavefronts(addresses, ALL_LANES, access.element_bytes))
     return int(wavefronts(addresses, ALL_LANES, access.element_bytes, access.kind == "shared_load"))

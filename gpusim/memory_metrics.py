@@ -7,6 +7,7 @@ written. What it leaves out: texture and surface accesses, and every throughput 
 
 from __future__ import annotations
 
+from gpusim.counters import Issued, SharedCounts
 from gpusim.launch import Launch
 from gpusim.metric import (
     EXACT,
@@ -143,6 +144,11 @@ def _l1_hits() -> list[Metric]:
     ]
 
 
+def _global_loads(launch: Launch) -> Value:
+    """Return the loads of global memory that are no asynchronous copies; requests count both."""
+    return launch.counters.global_load.requests - launch.counters.async_requests
+
+
 def _instruction(prefix: str, where: str, op: str) -> Metric:
     field, word = KINDS[op]
     name, label = f"{prefix}_op_{where}_{op}.sum", f"{where.capitalize()} {word} Instructions"
@@ -151,8 +157,9 @@ def _instruction(prefix: str, where: str, op: str) -> Metric:
             name, "inst", "InstructionStats", label, MODELLED, issued(f"shared_{field}", "instructions"),
             f"Warp instructions: shared {word.lower()}s as compiled, neighbours merged into wide ones.",
             RULES, PREDICATED_OFF, "Accesses that fill aligned pieces of 16 bytes take the fewest.")
+    formula = _global_loads if (where, op) == ("global", "ld") else space(f"{where}_{field}", "requests")
     return Metric(
-        name, "inst", "InstructionStats", label, MODELLED, space(f"{where}_{field}", "requests"),
+        name, "inst", "InstructionStats", label, MODELLED, formula,
         f"Warp instructions: {where} {word.lower()}s of the kernel's source.",
         "requests: one for each access of the source by a warp with an active lane", PREDICATED_OFF,
         "Wider accesses (vector types) need fewer.")
@@ -177,12 +184,21 @@ def _wavefronts(op: str) -> list[Metric]:
     field, word = KINDS[op]
     source, compiled = f"shared_{field}", op in COMPILED
 
+    def counted(launch: Launch) -> Issued | SharedCounts:
+        written: SharedCounts = getattr(launch.counters, source)
+        return as_compiled(launch, source) if compiled else written
+
+    def wavefronts(launch: Launch) -> Value:
+        matrices = launch.counters.shared_matrix.wavefronts if op == "ld" else 0
+        return counted(launch).wavefronts + matrices
+
     def conflicts(launch: Launch) -> Value:
-        return bank_conflicts(
-            as_compiled(launch, source) if compiled else getattr(launch.counters, source))
+        of_matrices = bank_conflicts(launch.counters.shared_matrix) if op == "ld" else 0
+        return bank_conflicts(counted(launch)) + of_matrices
 
     kind, of_what = (MODELLED, f", as compiled ({RULES})") if compiled else (EXACT, "")
-    formula = issued(source, "wavefronts") if compiled else space(source, "wavefronts")
+    of_what += ", ldmatrix among them" if op == "ld" else ""
+    formula = wavefronts
     return [
         _table(
             f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{op}.sum", "wavefront",

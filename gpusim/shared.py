@@ -162,6 +162,24 @@ def atomic_wavefronts(addresses: np.ndarray, mask: np.uint32, bytes_per_lane: in
     return wavefronts(addresses, mask, bytes_per_lane, False)
 
 
+@jit
+def matrix_wavefronts(addresses: np.ndarray, matrices: int) -> int:
+    """Return the wavefronts of one ldmatrix: those of each matrix's 8 rows of 16 bytes (h200 fact 36).
+
+    addresses: int64, shape (32,); lanes 8 i to 8 i + 7 give the rows of matrix i.
+    """
+    total = 0
+    for matrix in range(matrices):
+        total += _passes(addresses, np.uint32(0xFF) << np.uint32(8 * matrix), 4)
+    return total
+
+
+@c_entry(types.int64(types.CPointer(types.int64), types.int64))
+def matrix_wavefronts_entry(addresses, matrices):  # type: ignore[no-untyped-def]
+    """Call `matrix_wavefronts` with a raw pointer."""
+    return matrix_wavefronts(carray(addresses, 32), matrices)
+
+
 @c_entry(types.int64(types.CPointer(types.int64), types.uint32, types.int64, types.int64))
 def wavefronts_entry(addresses, mask, bytes_per_lane, is_load):  # type: ignore[no-untyped-def]
     """Call `wavefronts` with a raw pointer."""
@@ -172,3 +190,31 @@ def wavefronts_entry(addresses, mask, bytes_per_lane, is_load):  # type: ignore[
 def atomic_wavefronts_entry(addresses, mask, bytes_per_lane):  # type: ignore[no-untyped-def]
     """Call `atomic_wavefronts` with a raw pointer."""
     return atomic_wavefronts(carray(addresses, 32), mask, bytes_per_lane)
+
+
+@jit
+def copy_wavefronts(
+    source: np.ndarray, target: np.ndarray, mask: np.uint32, reading: np.uint32, bytes_per_lane: int
+) -> int:
+    """Return wavefronts | ideal ones << 32 of a cp.async through L1 (h200 fact 37).
+
+    Those of a store of the lanes in `mask` to `target`, and no fewer than the lines at `source` that the
+    lanes in `reading` ask for; both int64, shape (32,).
+    """
+    stored = wavefronts(target, mask, bytes_per_lane, False)
+    ideal = min(stored, ideal_wavefronts(mask, bytes_per_lane))
+    lines, rest = 0, np.uint32(reading)
+    while rest != 0:
+        rest &= ~_lanes_of_element(source, ROW_SHIFT, source[trailing_zeros(rest)] >> ROW_SHIFT)
+        lines += 1
+    return max(stored, lines) | ideal << 32
+
+
+@c_entry(
+    types.int64(
+        types.CPointer(types.int64), types.CPointer(types.int64), types.uint32, types.uint32, types.int64
+    )
+)
+def copy_wavefronts_entry(source, target, mask, reading, bytes_per_lane):  # type: ignore[no-untyped-def]
+    """Call `copy_wavefronts` with raw pointers."""
+    return copy_wavefronts(carray(source, 32), carray(target, 32), mask, reading, bytes_per_lane)

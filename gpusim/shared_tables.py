@@ -24,6 +24,8 @@ def shared_memory(launch: Launch) -> tuple[Table, ...]:
         ("load", counters.shared_load),
         ("store", counters.shared_store),
         ("atomic", counters.shared_atom),
+        ("ldmatrix", counters.shared_matrix),
+        ("cp.async", counters.shared_async),
     )
     rows = [_shared_row(name, c) for name, c in kinds if c.requests]
     rows += [_issued_row(name, issued) for name, issued in merged(launch)]

@@ -288,7 +288,7 @@ def by_way_of_cuda(d):
         (of_the_wrong_number_of_registers, "the a of ptx.mma_sync_m16n8k16_f32_f16 is a tuple of 2; give a "
          "tuple of 4 integers"),
         (of_float64_accumulators, "the c of ptx.mma_sync_m16n8k16_f32_f16 holds float64; give four float32"),
-        (of_a_name_that_is_not_there, "ptx.wgmma is not in the kernel language; it has ptx.cvt_rn"),
+        (of_a_name_that_is_not_there, "ptx.wgmma is not in the kernel language; it has ptx.cp_async_ca"),
         (by_way_of_cuda, "write `from dsl import ptx`"),
     ],
 )  # fmt: skip

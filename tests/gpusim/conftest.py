@@ -27,6 +27,8 @@ SHARED = {
     "shared_load": (6400, 25_600, 200, 6_400, 200),
     "shared_store": (3168, 12_672, 99, 198, 99),
     "shared_atom": (320, 1_280, 10, 40, 10),
+    "shared_matrix": (96, 1_536, 3, 20, 12),
+    "shared_async": (128, 2_048, 4, 6, 5),
 }
 CONSTANT = {
     # field: (lanes, bytes, requests, addresses)
@@ -83,7 +85,7 @@ def sample_counters() -> Counters:
     ):
         for name, number in table.items():
             setattr(part, name, number)
-    made.barriers, made.wrapped_indices = 37, 41
+    made.barriers, made.wrapped_indices, made.async_requests = 37, 41, 2
     return made
 
 

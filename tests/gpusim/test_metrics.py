@@ -74,10 +74,10 @@ EXPECTED = {
     # Shared memory: conflicts are wavefronts minus ideal ones; loads and stores by ncu's names as compiled.
     "gpusim__shared_load_wavefronts.sum": 6400, "gpusim__shared_store_wavefronts.sum": 198,
     "gpusim__shared_atom_wavefronts.sum": 40,
-    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum": 1600,
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum": 1620,
     "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum": 66,
     "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_atom.sum": 40,
-    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum": 1540,
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum": 1548,
     "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum": 16,
     "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_atom.sum": 30,
     "gpusim__shared_load_requests.sum": 200, "gpusim__shared_store_requests.sum": 99,
@@ -90,7 +90,7 @@ EXPECTED = {
     "gpusim__shared_atom_lanes.sum": 320,
     # Instructions, under both spellings.
     **{f"smsp__{sass}inst_executed_op_{op}.sum": n for sass in ("", "sass_") for op, n in (
-        ("global_ld", 100), ("global_st", 50), ("global_red", 3), ("shared_ld", 50), ("shared_st", 25),
+        ("global_ld", 98), ("global_st", 50), ("global_red", 3), ("shared_ld", 50), ("shared_st", 25),
         ("shared_atom", 10))},
     # L2: 240 + 1,605 + 24 + 64 = 1,933 from SMs; 118 + 800 + 12 + 31 = 961 over the fabric.
     "lts__t_sectors_srcunit_tex.sum": 1933, "lts__t_sectors_srcunit_tex_op_read.sum": 240,
@@ -114,6 +114,11 @@ EXPECTED = {
     "gpusim__fp32_flops.sum": 2018, "gpusim__fp64_flops.sum": 4030, "smsp__inst_executed_pipe_xu.sum": 29,
     "gpusim__mufu_lanes.sum": 19, "gpusim__integer_lanes.sum": 23, "gpusim__barrier_warps.sum": 37,
     "gpusim__wrapped_indices.sum": 41,
+    # ldmatrix: 3 requests of x4, 12 matrices in 20 wavefronts; cp.async: 4 instructions, 2 that read.
+    "smsp__inst_executed_op_ldsm.sum": 3, "gpusim__shared_matrix_wavefronts.sum": 20,
+    "gpusim__shared_matrix_conflicts.sum": 8, "gpusim__shared_matrix_bytes.sum": 1536,
+    "smsp__inst_executed_op_ldgsts.sum": 4, "gpusim__shared_async_bytes.sum": 2048,
+    "gpusim__shared_async_wavefronts.sum": 6,
     # Tensor cores: 2 x 16 x 8 x k, k = 16, 16, 8, 32; fp8 is two HMMA of f16.
     "gpusim__mma_f16.sum": 3, "gpusim__mma_bf16.sum": 5, "gpusim__mma_tf32.sum": 6, "gpusim__mma_fp8.sum": 2,
     "gpusim__tensor_flops.sum": 3 * 4096 + 5 * 4096 + 6 * 2048 + 2 * 8192,
