@@ -69,8 +69,8 @@ def require_complete(
 
 
 def check_access(cg: WarpCode, instr: ir.Access, site: int) -> None:
-    """Check one load, store or atomic on shared memory."""
-    if cg.copies:
+    """Check one load, store or atomic, if it is on shared memory."""
+    if cg.copies and instr.space == "shared":
         cg.text.put(f"store {WORDS} {cg.vector(instr.addr, 's64')}, ptr %scratch, align 64")
         require_complete(cg, "%scratch", cg.bits, ir.access_bytes(instr), site)
 

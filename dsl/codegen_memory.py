@@ -331,8 +331,7 @@ def access(cg: WarpCode, instr: ir.Access) -> None:
         _trace_local(cg, instr, Kind.LOCAL_LOAD if isinstance(instr, ir.Ld) else Kind.LOCAL_STORE, site)
     if cg.options.counts_only and not (isinstance(instr, ir.Ld) and _decides(cg, instr)):
         return
-    if instr.space == "shared":
-        codegen_copy.check_access(cg, instr, site)
+    codegen_copy.check_access(cg, instr, site)
     match instr:
         case ir.Ld():
             codegen_data.load(cg, instr)

@@ -35,6 +35,12 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
         for variant in ("naive", "tiled", "padded")
     ],
     "matmul_tiled": [{"N": 1}, {"N": 16}, {"N": 21}, {"N": 40}],
+    "matmul_mma": [
+        {"M": 128, "N": 128, "K": 32},
+        {"M": 100, "N": 72, "K": 40, "dtype": "bfloat16"},
+        {"M": 130, "N": 136, "K": 8},
+        {"M": 1, "N": 8, "K": 16},
+    ],
     "softmax_rows": [
         {"rows": 1, "cols": 1},
         {"rows": 2, "cols": 128},
@@ -99,8 +105,10 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
     ],
 }
 CASES = [(name, options) for name, shapes in SHAPES.items() for options in shapes]
+SLOW_BY_THREAD = ("standard_attention", "matmul_mma")
+"""Kernels that take the Python source 10 s a case and more."""
 BY_THREAD = [
-    pytest.param(*case, marks=pytest.mark.slow) if case[0].startswith("standard_attention") else case
+    pytest.param(*case, marks=pytest.mark.slow) if case[0].startswith(SLOW_BY_THREAD) else case
     for case in CASES
 ]
 """Three launches of 1,024 threads a block take the Python source 10 s a case and more."""
@@ -118,6 +126,8 @@ SPACES = (
     "shared_load",
     "shared_store",
     "shared_atom",
+    "shared_matrix",
+    "shared_async",
 )
 
 
