@@ -169,7 +169,7 @@ max_steps_option = click.option(
     "--max-steps",
     type=click.IntRange(1),
     metavar="N",
-    help="Passes of a warp through while loops after which one counts as endless.",
+    help="Steps of a warp after which a loop counts as endless: a pass of while, or 1,000 of for.",
 )
 strict_index_option = click.option("--strict-index", is_flag=True, help="Make a negative index an error.")
 out_option = click.option("--out", metavar="FILE", help="Write there instead of on the screen, whole or not "

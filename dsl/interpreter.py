@@ -319,10 +319,10 @@ def _execute(run: BlockRun, warp: Warp, instr: ir.Instr, mask: Array) -> None:
 
 
 def _count_step(run: BlockRun, warp: Warp, block: ir.Block) -> None:
-    """Count a pass through the header of a loop that may spin; raise EndlessLoop after max_steps."""
-    warp.steps += block.may_spin
+    """Count a pass through the header of a loop; raise EndlessLoop after max_steps."""
+    warp.step_parts += block.step_parts
     limit = run.launch.max_steps
-    if limit is not None and warp.steps > limit and block.terminator is not None:
+    if limit is not None and warp.step_parts > limit * ir.STEP_PARTS and block.terminator is not None:
         loc = block.terminator.loc
         raise messages.endless_loop(
             run.launch.fn.name, run.ctaid, f"warp {warp.number}", limit, loc.file, loc.line

@@ -158,9 +158,9 @@ def launch(
 
     shared_bytes: dynamic shared memory. registers: a thread's (given or recorded); None: the kernel's
     max_registers, else an estimate. counts_only: no float work and no data, the same counts. max_steps:
-    passes of a warp through the headers of while loops before it counts as endless (None:
-    dsl.engine.MAX_STEPS). progress: called with (blocks done, blocks in all). Raises the UserErrors of a
-    mistaken launch or kernel; arrays are unchanged then.
+    steps of a warp in loops before it counts as endless (None: dsl.engine.MAX_STEPS). progress: called with
+    (blocks done, blocks in all). Raises the UserErrors of a mistaken launch or kernel; arrays are unchanged
+    then.
     """
     if engine not in ENGINES:
         raise BadOption(f"engine {engine!r} is unknown; there are {', '.join(ENGINES)}")
