@@ -159,8 +159,9 @@ class HostThread:
         thread = messages.thread_of(int(ctx[Ctx.WARP]), lane, key.block)
         index, extent = int(ctx[Ctx.ERROR_INDEX + lane]), int(ctx[Ctx.ERROR_EXTENT])
         place = chk.loc.file, chk.loc.line
+        dynamic = ir.is_dynamic(fn, chk.array)
         return messages.out_of_bounds(
-            fn.name, chk.array, chk.dim, index, extent, block, thread, *place, key.strict_index
+            fn.name, chk.array, chk.dim, index, extent, block, thread, *place, key.strict_index, dynamic
         )
 
     def _misaligned(self, block: messages.Dim3, site: int) -> Exception:

@@ -631,6 +631,11 @@ def verify(fn: Function) -> None:
                     raise MalformedIR(f"{fn.name}: block {i} enters {loop} at {s}, not at its header")
 
 
+def is_dynamic(fn: Function, array: str) -> bool:
+    """Tell whether an array of a function lies in dynamic shared memory."""
+    return any(a.name == array and a.bytes == 0 for a in fn.shared)
+
+
 def dump(fn: Function) -> str:
     """Print the function as text, one instruction a line, for people."""
     lines = [f"kernel {fn.name}({', '.join(p.name for p in fn.params)})"]

@@ -7,10 +7,13 @@ grouped the accesses into warps.
 
 from __future__ import annotations
 
+import dis
+import functools
 import operator
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator
+from itertools import pairwise
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
@@ -22,7 +25,7 @@ from dsl.elements import VectorType
 from dsl.floats import Array
 from dsl.formats import FORMATS
 from dsl.ir import BYTES, SHORT_LOOP, STEP_PARTS
-from dsl.messages import LANES
+from dsl.messages import LANES, Wraps
 from dsl.oracle_numbers import KINDS, element_in, literal, number, same_or_computable
 from dsl.oracle_threads import Site, Strand, Thread
 from dsl.oracle_vectors import Vector, VectorMaker, from_record
@@ -69,7 +72,9 @@ class Recorder:
         self.block: messages.Dim3 = (1, 1, 1)
         self.strand: Strand
         self.groups: dict[GroupKey, dict[int, Access]] = defaultdict(dict)
-        self.wrapped_indices = 0
+        self.wraps: Wraps = Counter()
+        self.dynamic_arrays: set[str] = set()
+        """Names of arrays in dynamic shared memory."""
         self.untyped_spaces: set[str] = set()
         self.copies = Copies()
         self._sites: dict[Hashable, Site] = {}
@@ -197,9 +202,25 @@ class Recorder:
                 frame.f_code.co_filename,
                 frame.f_lineno,
                 self.strict_index,
+                array.name in self.dynamic_arrays,
             )
-        self.wrapped_indices += 1
+        if not _stores_again(frame):
+            self.wraps[frame.f_code.co_filename, frame.f_lineno, array.name] += 1
         return index + extent
+
+
+@functools.cache
+def _augmented_stores(code: CodeType) -> frozenset[int]:
+    """Return the offsets of the stores of `a[i] += x`, which bring the array and the index back on top."""
+    pairs = pairwise(dis.get_instructions(code))
+    swaps = ("SWAP", "ROT_THREE")
+    return frozenset(b.offset for a, b in pairs if b.opname == "STORE_SUBSCR" and a.opname in swaps)
+
+
+def _stores_again(frame: FrameType) -> bool:
+    """Say whether a frame stores where it has just loaded from; its index was worked out, and wrapped, once.
+    """
+    return frame.f_lasti in _augmented_stores(frame.f_code)
 
 
 def _position(frame: FrameType) -> tuple[int | None, ...]:
