@@ -23,6 +23,9 @@ What to look at in the report:
 - Shared memory: K and V rows are padded to odd lengths, so that 32 threads reading their own row meet in no
   bank. The two tiles of keys, two of rows and dS take 4 (2 Bc (d + 1) + 2 Br d + Br Bc + 2 Br) bytes.
 
+With --dtype float16 or bfloat16, Q, K, V, O, dO, dK and dV are held in 16 bits; dQ is added up in float32 and
+stays it, as a card has no atomics that would round 16-bit sums well.
+
 What it leaves out: tensor cores, asynchronous copies, the gradient of L. O and L are the float64 reference's,
 rounded: what a forward pass would hand over.
 """
@@ -39,7 +42,16 @@ import numpy as np
 from dsl import cuda
 from gpusim.arch import H200
 from gpusim.errors import BadOption
-from kernels_sim.attention import Shape, attention_flops, reference, shape_of, tiles_skipped, tiles_visited
+from kernels_sim.attention import (
+    DTYPES,
+    TOLERANCES,
+    Shape,
+    attention_flops,
+    reference,
+    shape_of,
+    tiles_skipped,
+    tiles_visited,
+)
 from kernels_sim.attention_facts import flop_facts, of_heads, pair_fact
 from kernels_sim.attention_gradients import gradients
 from kernels_sim.flash_backward_counts import (
@@ -100,8 +112,8 @@ class Tile:
 def make_delta(d: int, dv: int, zeroed: bool) -> Any:
     """Return delta(O, dO, D, dQ): D = rowsum(dO * O), and dQ = 0 if `zeroed`, for atomics to add to.
 
-    O, dO (heads, N * dv), D (heads, N), dQ (heads, N * d), float32. Grid (ceil(N / 4), heads, batch), block
-    128: a warp a row.
+    O, dO (heads, N * dv), of 32 or 16 bits; D (heads, N), dQ (heads, N * d), float32. Grid (ceil(N / 4),
+    heads, batch), block 128: a warp a row.
     """
 
     @cuda.jit
@@ -112,7 +124,7 @@ def make_delta(d: int, dv: int, zeroed: bool) -> Any:
         if row < D.shape[1]:
             total = ZERO
             for k in range(lane, dv, WARP):
-                total += O[head, row * dv + k] * dO[head, row * dv + k]
+                total += float32(O[head, row * dv + k]) * float32(dO[head, row * dv + k])
             for distance in (16, 8, 4, 2, 1):
                 total += cuda.shfl_xor_sync(0xFFFFFFFF, total, distance)
             if lane == 0:
@@ -128,9 +140,10 @@ def make_delta(d: int, dv: int, zeroed: bool) -> Any:
 def make_kernel(tile: Tile, causal: bool, windowed: bool, deterministic: bool) -> Any:
     """Return flash_backward(Q, K, V, dO, L, D, dQ, dK, dV, scale, q_start, window) for a tile and a mask.
 
-    Q, dQ: (heads, N * d); dO: (heads, N * dv); K, dK: (kv_heads, Nk * d); V, dV: (kv_heads, Nk * dv); L, D:
-    (heads, N); all float32. deterministic: dQ is the workspace (tiles of keys, heads, N * d) instead. Grid
-    (ceil(Nk / Bc), kv_heads, batch), block tile.threads; `shared_bytes` of dynamic shared memory.
+    Q: (heads, N * d); dO: (heads, N * dv); K, dK: (kv_heads, Nk * d); V, dV: (kv_heads, Nk * dv); of 32 or 16
+    bits; L, D: (heads, N); dQ: (heads, N * d); float32. deterministic: dQ is the workspace (tiles of keys,
+    heads, N * d) instead. Grid (ceil(Nk / Bc), kv_heads, batch), block tile.threads; `shared_bytes` of
+    dynamic shared memory.
     """
     d, dv, Br, Bc, threads, strip = tile.d, tile.dv, tile.Br, tile.Bc, tile.threads, STRIP
     K_AT, V_AT, Q_AT, DO_AT, DS_AT, L_AT, D_AT, _ = tile.places
@@ -171,10 +184,10 @@ def make_kernel(tile: Tile, causal: bool, windowed: bool, deterministic: bool) -
 
         for e in range(thread, keys * d, threads):
             j = e // d
-            sm[K_AT + j * k_row + e - j * d] = K[kv_head, j0 * d + e]
+            sm[K_AT + j * k_row + e - j * d] = float32(K[kv_head, j0 * d + e])
         for e in range(thread, keys * dv, threads):
             j = e // dv
-            sm[V_AT + j * v_row + e - j * dv] = V[kv_head, j0 * dv + e]
+            sm[V_AT + j * v_row + e - j * dv] = float32(V[kv_head, j0 * dv + e])
         for k in range(d):
             dk[k] = ZERO
         for k in range(dv):
@@ -186,9 +199,9 @@ def make_kernel(tile: Tile, causal: bool, windowed: bool, deterministic: bool) -
             for i0 in range(some_first // Br * Br, some_end, Br):
                 rows = min(Br, n_rows - i0)
                 for e in range(thread, Br * d, threads):
-                    sm[Q_AT + e] = Q[head, i0 * d + e] if e < rows * d else ZERO
+                    sm[Q_AT + e] = float32(Q[head, i0 * d + e]) if e < rows * d else ZERO
                 for e in range(thread, Br * dv, threads):
-                    sm[DO_AT + e] = dO[head, i0 * dv + e] if e < rows * dv else ZERO
+                    sm[DO_AT + e] = float32(dO[head, i0 * dv + e]) if e < rows * dv else ZERO
                 for r in range(thread, Br, threads):
                     sm[L_AT + r] = L[head, i0 + r] if r < rows else ZERO
                     sm[D_AT + r] = D[head, i0 + r] if r < rows else ZERO
@@ -356,7 +369,8 @@ class Options:
     deterministic: bool = field(
         default=False, metadata={"help": "sum dQ in a fixed order: a workspace and a launch more"}
     )
-    dtype: str = field(default="float32", metadata={"help": "element type: float32"})
+    dtype: str = field(default="float32", metadata={
+        "help": "type of Q, K, V, O, dO, dK and dV; all else is float32", "choices": tuple(DTYPES)})
 
 
 def check_tile(tile: Tile) -> None:
@@ -380,14 +394,15 @@ def build(options: Options, data: Data) -> Problem:
 
     Raises BadOption.
     """
-    shape = shape_of(options)
+    shape, dtype = shape_of(options, DTYPES), DTYPES[options.dtype]
     tile = Tile(shape.d, shape.dv, options.Br, options.Bc)
     check_tile(tile)
     H, Hk, N, Nk, d, dv = shape.heads, shape.kv_heads, shape.N, shape.Nk, shape.d, shape.dv
-    Q, K, V = data.normal(H, N * d), data.normal(Hk, Nk * d), data.normal(Hk, Nk * dv)
-    dO, O, L = data.normal(H, N * dv), data.filled(0, H, N * dv), data.filled(0, H, N)
+    sizes = (H, N * d), (Hk, Nk * d), (Hk, Nk * dv), (H, N * dv)
+    Q, K, V, dO = (data.normal(*of, dtype=dtype) for of in sizes)
+    O, L = data.filled(0, H, N * dv, dtype=dtype), data.filled(0, H, N)
     D, dQ = data.filled(np.nan, H, N), data.filled(np.nan, H, N * d)
-    dK, dV = data.filled(np.nan, Hk, Nk * d), data.filled(np.nan, Hk, Nk * dv)
+    dK, dV = (data.filled(np.nan, *of, dtype=dtype) for of in sizes[1:3])
     steps = _steps(options, shape, tile, data, (Q, K, V, dO, L, D, dQ, dK, dV), O)
     said = facts(shape, tile, options.deterministic, [step.closed_form for step in steps])
     if data.virtual:
@@ -401,7 +416,7 @@ def build(options: Options, data: Data) -> Problem:
     def expected() -> dict[str, np.ndarray]:
         return dict(zip(outputs, gradients(q, k, v, do, shape), strict=True))
 
-    return Problem("flash_backward", steps, outputs, expected, facts=said)
+    return Problem("flash_backward", steps, outputs, expected, TOLERANCES[options.dtype], said)
 
 
 def _steps(
@@ -414,7 +429,7 @@ def _steps(
     zeroed = not fixed or not tiles
     delta = Step(
         make_delta(shape.d, shape.dv, zeroed), rows, (ROWS * WARP,), (O, dO, D, dQ), 0,
-        delta_form(shape, zeroed), *_recorded(options, "delta"),
+        delta_form(shape, zeroed, dO.dtype.itemsize), *_recorded(options, "delta"),
     )  # fmt: skip
     if not tiles:
         return (delta,)
@@ -424,7 +439,7 @@ def _steps(
         make_kernel(tile, shape.causal, windowed, fixed),
         (tiles, shape.kv_heads // options.batch, options.batch), (tile.threads,),
         (*arrays[:6], target, dK, dV, np.float32(shape.scale), *mask),
-        shared_bytes(tile), closed_form(shape, tile, fixed),
+        shared_bytes(tile), closed_form(shape, tile, fixed, dO.dtype.itemsize),
     )  # fmt: skip
     reduce = Step(
         make_reduce(shape.d, tile.Br, tile.Bc, shape.causal, windowed), rows, (ROWS * WARP,),
@@ -437,7 +452,7 @@ def _steps(
 def _recorded(options: Options, launch: str) -> tuple[int | None, str]:
     """Return the registers recorded for one of the small launches; none for a window or another width of V.
     """
-    if options.window or options.dv not in (None, 0, options.d):
+    if options.window or options.dv not in (None, 0, options.d) or options.dtype != "float32":
         return None, ""
     how = f"causal={options.causal} deterministic={options.deterministic}"
     return recorded("flash_backward", f"{launch} d={options.d} {how}")

@@ -41,10 +41,10 @@ def workspace_bytes(shape: Shape, Bc: int) -> int:
     return ELEMENT_BYTES * ceil_div(shape.Nk, Bc) * shape.heads * shape.N * shape.d
 
 
-def delta_form(shape: Shape, zeroed: bool) -> dict[str, int]:
-    """Return the counters of the first launch: O and dO in once, D and a zero dQ out, five shuffles a row."""
+def delta_form(shape: Shape, zeroed: bool, size: int = 4) -> dict[str, int]:
+    """Return the counters of the first launch: O, dO in once, D and a zero dQ out, five shuffles a row."""
     rows = np.arange(shape.heads * shape.N)
-    loads = row_accesses(rows, shape.dv) * 2
+    loads = row_accesses(rows, shape.dv, size) * 2
     stores = row_accesses(rows, 1) + (row_accesses(rows, shape.d) if zeroed else Access())
     forms = loads.paths("global_load") | stores.paths("global_store")
     forms |= arithmetic((loads.lanes // 2, {"ffma": 1}), (len(rows) * 5 * WARP, {"fadd": 1}))
@@ -59,19 +59,22 @@ def reduce_form(shape: Shape, tile: Tile) -> dict[str, int]:
     return forms | arithmetic((loads.lanes, {"fadd": 1})) | {"hierarchy.l2_write": stores.sectors}
 
 
-def closed_form(shape: Shape, tile: Tile, deterministic: bool) -> dict[str, int]:
-    """Return the counters of the main launch; every number follows from the shape and the tile alone."""
+def closed_form(shape: Shape, tile: Tile, deterministic: bool, size: int = 4) -> dict[str, int]:
+    """Return the counters of the main launch; every number follows from the shape and the tile alone.
+
+    size: bytes of an element of Q, K, V, dO, dK and dV.
+    """
     d, dv, threads = tile.d, tile.dv, tile.threads
     keys, visited = tile_keys(shape, tile.Bc), tiles_visited(shape, tile.Br, tile.Bc)
     tiles = keys_io = Access()
     for head in range(shape.kv_heads):
         for t, n in enumerate(keys):
             key = head * shape.Nk + t * tile.Bc
-            keys_io += linear(key * d, n * d, threads) + linear(key * dv, n * dv, threads)
+            keys_io += linear(key * d, n * d, threads, size) + linear(key * dv, n * dv, threads, size)
     for head in range(shape.heads):
         for i, (n, times) in enumerate(zip(block_rows(shape, tile.Br), visited, strict=True)):
             row = head * shape.N + i * tile.Br
-            tiles += (linear(row * d, n * d, threads) + linear(row * dv, n * dv, threads)
+            tiles += (linear(row * d, n * d, threads, size) + linear(row * dv, n * dv, threads, size)
                       + linear(row, n, threads) * 2) * int(times)  # fmt: skip
     written = _rows_by_tile(shape, tile)
     sums = row_accesses(written if deterministic else written % (shape.heads * shape.N), d)

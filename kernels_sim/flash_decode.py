@@ -21,7 +21,7 @@ What to look at in the report:
 
 Registers are estimated: numba-cuda does not compile device functions without a GPU.
 
-What it leaves out: several warps a row, masks, 16-bit types, a choice of --splits by the number of SMs.
+What it leaves out: several warps a row, masks, a choice of --splits by the number of SMs.
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ from dsl import cuda
 from gpusim.errors import BadOption
 from kernels_sim.attention import (
     DIV,
+    DTYPES,
     EXP,
     LOG,
+    TOLERANCES,
     Access,
     Shape,
     arithmetic,
@@ -92,7 +94,8 @@ def make_split(d: int, dv: int, warps: int) -> Any:
     """Return split(Q, K, V, m, l, o, scale) for head dimensions and so many query rows a block.
 
     Q: (kv_heads, rows, d), the rows of all query heads that share a K/V head; K: (kv_heads, Nk * d); V:
-    (kv_heads, Nk * dv); m, l: (kv_heads * rows, splits); o: (kv_heads * rows, splits, dv); all float32. Grid
+    (kv_heads, Nk * dv); of 32 or 16 bits; m, l: (kv_heads * rows, splits); o: (kv_heads * rows, splits, dv);
+    float32. Grid
     (splits, ceil(rows / warps) * kv_heads, batch), block 32 * warps; `shared_bytes` of dynamic shared memory.
     """
     k_row, columns, threads = d | 1, ceil_div(dv, WARP), warps * WARP
@@ -121,7 +124,7 @@ def make_split(d: int, dv: int, warps: int) -> Any:
 
         if row < rows:
             for k in range(lane, d, WARP):
-                sm[Q_AT + warp * d + k] = Q[kv_head, row, k]
+                sm[Q_AT + warp * d + k] = float32(Q[kv_head, row, k])
         for c in range(columns):
             acc[c] = ZERO
         top = NEG_INF
@@ -131,9 +134,9 @@ def make_split(d: int, dv: int, warps: int) -> Any:
             keys = min(WARP, end - j0)
             for e in range(thread, keys * d, threads):
                 j = e // d
-                sm[j * k_row + e - j * d] = K[kv_head, j0 * d + e]
+                sm[j * k_row + e - j * d] = float32(K[kv_head, j0 * d + e])
             for e in range(thread, keys * dv, threads):
-                sm[V_AT + e] = V[kv_head, j0 * dv + e]
+                sm[V_AT + e] = float32(V[kv_head, j0 * dv + e])
             cuda.syncthreads()
 
             if row < rows:
@@ -177,8 +180,9 @@ def make_split(d: int, dv: int, warps: int) -> Any:
 def make_combine(dv: int) -> Any:
     """Return combine(m, l, o, O, L): merge the states of each row.
 
-    m, l: (rows, splits); o: (rows, splits, dv); O: (rows, dv); L: (rows,); float32. Grid ceil(rows / 4),
-    block 128. A state with l = 0 is ignored whatever its o holds; NaN in l or o of another one shows.
+    m, l: (rows, splits); o: (rows, splits, dv); L: (rows,); float32; O: (rows, dv), of any type. Grid
+    ceil(rows / 4), block 128. A state with l = 0 is ignored whatever its o holds; NaN in l or o of another
+    one shows.
     """
     columns = ceil_div(dv, WARP)
 
@@ -247,7 +251,8 @@ class Options:
     kv_heads: int | None = field(default=None, metadata={"help": "K/V heads; 0 or not given: --heads"})
     batch: int = field(default=1, metadata={"help": "sequences, grid dimension z"})
     scale: float | None = field(default=None, metadata={"help": "factor of the scores; else 1 / sqrt(d)"})
-    dtype: str = field(default="float32", metadata={"help": "element type: float32"})
+    dtype: str = field(default="float32", metadata={
+        "help": "type of Q, K, V and O; states are float32", "choices": tuple(DTYPES)})
 
 
 def checked(options: Options) -> Shape:
@@ -257,7 +262,7 @@ def checked(options: Options) -> Shape:
     if not 1 <= options.splits < 1 << 31:
         raise BadOption(f"flash_decode: --splits is grid dimension x, 1 to 2**31 - 1; got {options.splits}")
     given = {name: getattr(options, name) for name in Options.__dataclass_fields__}
-    shape = shape_of(SimpleNamespace(**given, N=options.Nq, causal=False, q_start=0))
+    shape = shape_of(SimpleNamespace(**given, N=options.Nq, causal=False, q_start=0), DTYPES)
     blocks = ceil_div(options.Nq * shape.group, MOST_ROWS) * (options.heads // shape.group)
     if blocks > 65535:
         raise BadOption(f"flash_decode: --Nq and --heads make {blocks} blocks in grid dimension y, at most "
@@ -267,20 +272,22 @@ def checked(options: Options) -> Shape:
 
 def build(options: Options, data: Data) -> Problem:
     """Make the problem: Q, K, V ~ N(0, 1); the states, O and L pre-filled with NaN. Raises BadOption."""
-    shape, splits = checked(options), options.splits
+    shape, splits, dtype = checked(options), options.splits, DTYPES[options.dtype]
     Hk, rows, d, dv = shape.kv_heads, shape.group * shape.N, shape.d, shape.dv
-    Q, K, V = data.normal(Hk, rows, d), data.normal(Hk, shape.Nk * d), data.normal(Hk, shape.Nk * dv)
+    sizes = (Hk, rows, d), (Hk, shape.Nk * d), (Hk, shape.Nk * dv)
+    Q, K, V = (data.normal(*of, dtype=dtype) for of in sizes)
     states = [data.filled(np.nan, Hk * rows, splits, *more) for more in ((), (), (dv,))]
-    O, L = data.filled(np.nan, Hk * rows, dv), data.filled(np.nan, Hk * rows)
+    O, L = data.filled(np.nan, Hk * rows, dv, dtype=dtype), data.filled(np.nan, Hk * rows)
     warps = min(rows, MOST_ROWS)
     split = Step(
         make_split(d, dv, warps),
         (splits, ceil_div(rows, warps) * (options.heads // shape.group), options.batch), (warps * WARP,),
-        (Q, K, V, *states, np.float32(shape.scale)), shared_bytes(d, dv, warps), split_form(shape, splits),
+        (Q, K, V, *states, np.float32(shape.scale)), shared_bytes(d, dv, warps),
+        split_form(shape, splits, dtype.itemsize),
     )  # fmt: skip
     combine = Step(
         make_combine(dv), (ceil_div(Hk * rows, COMBINE_ROWS),), (COMBINE_ROWS * WARP,),
-        (*states, O, L), 0, combine_form(shape, splits),
+        (*states, O, L), 0, combine_form(shape, splits, dtype.itemsize),
     )  # fmt: skip
     said = facts(shape, splits, [split.closed_form, combine.closed_form])
     outputs = dict(zip("OLmlo", (O, L, *states), strict=True))
@@ -290,7 +297,7 @@ def build(options: Options, data: Data) -> Problem:
     outputs = {name: x.reshape(*by_head, *x.shape[1:]) for name, x in outputs.items()}
     q, k, v = Q.reshape(*by_head, d), K.reshape(Hk, -1, d), V.reshape(Hk, -1, dv)
     return Problem("flash_decode", (split, combine), outputs,
-                   lambda: expected(q, k, v, shape, splits), facts=said)
+                   lambda: expected(q, k, v, shape, splits), TOLERANCES[options.dtype], said)
 
 
 def facts(shape: Shape, splits: int, forms: list[dict[str, int]]) -> tuple[Fact, ...]:
@@ -327,7 +334,8 @@ def expected(Q: np.ndarray, K: np.ndarray, V: np.ndarray, shape: Shape, splits: 
         if begin < end:
             part = replace(shape, Nk=end - begin)
             normal, lse = reference(Q, K[:, begin:end], V[:, begin:end], part)
-            scores = shape.scale * Q.astype(float) @ K[:, begin:end].repeat(shape.group, 0).swapaxes(1, 2)
+            keys = K[:, begin:end].astype(float).repeat(shape.group, 0)
+            scores = shape.scale * Q.astype(float) @ keys.swapaxes(1, 2)
             m[..., s] = scores.max(axis=2)
             l[..., s] = np.exp(lse - m[..., s])
             o[:, :, s] = normal * l[..., s, None]
@@ -337,7 +345,7 @@ def expected(Q: np.ndarray, K: np.ndarray, V: np.ndarray, shape: Shape, splits: 
 # Closed forms
 
 
-def split_form(shape: Shape, splits: int) -> dict[str, int]:
+def split_form(shape: Shape, splits: int, size: int = 4) -> dict[str, int]:
     """Return the counters of the first launch: a block loads its split's keys and values once for its rows.
 
     A row and a tile cost two words a column and key for each product, ten shuffles, two exponentials, a
@@ -351,11 +359,11 @@ def split_form(shape: Shape, splits: int) -> dict[str, int]:
         for begin, end in pairwise(bounds(shape.Nk, splits))
         for j0 in range(begin, end, WARP)
     ]
-    loads, passed, wavefronts = row_accesses(np.arange(lines), d) * splits, Access(), 0
+    loads, passed, wavefronts = row_accesses(np.arange(lines), d, size) * splits, Access(), 0
     for head in range(shape.kv_heads):
         for j0, n in tiles:
             for width in (d, dv):
-                loads += linear((head * shape.Nk + j0) * width, n * width, threads) * row_blocks
+                loads += linear((head * shape.Nk + j0) * width, n * width, threads, size) * row_blocks
     for _, n in tiles:
         passed += (linear(0, n * d, threads) + linear(0, n * dv, threads)) * (row_blocks * shape.kv_heads)
         wavefronts += (padded_wavefronts(n, d, threads) + linear(0, n * dv, threads).requests) * (
@@ -381,14 +389,14 @@ def split_form(shape: Shape, splits: int) -> dict[str, int]:
     return forms | {"warp_operations": 10 * each, "barriers": barriers, "hierarchy.l2_write": stores.sectors}
 
 
-def combine_form(shape: Shape, splits: int) -> dict[str, int]:
+def combine_form(shape: Shape, splits: int, size: int = 4) -> dict[str, int]:
     """Return the counters of the second launch: m twice, l and o once in; O and L out.
 
     A row weighs 32 splits at a time, one a lane: an exponential and a vote; each split is shuffled to all.
     """
     lines, chunks = shape.heads * shape.N, ceil_div(splits, WARP)
     loads = row_accesses(np.arange(lines), splits) * 3 + row_accesses(np.arange(lines * splits), shape.dv)
-    stores = row_accesses(np.arange(lines), shape.dv) + row_accesses(np.arange(lines), 1)
+    stores = row_accesses(np.arange(lines), shape.dv, size) + row_accesses(np.arange(lines), 1)
     lanes = lines * chunks * WARP
     forms = loads.paths("global_load") | stores.paths("global_store")
     forms |= arithmetic(

@@ -27,7 +27,10 @@ What to look at in the report:
 - Shared K/V heads: each query head asks for its own copy of the tiles; DRAM reads them once a group.
 - --stats counts the strips in which a row's maximum rises: how often the rescaling was needed.
 
-What it leaves out: tensor cores, asynchronous copies, 16-bit types: other variants.
+With --dtype float16 or bfloat16, Q, K, V and O are held in 16 bits: half the bytes and sectors of global
+memory. The tiles in shared memory and all arithmetic stay float32, so scores do not overflow.
+
+What it leaves out: tensor cores, asynchronous copies: other variants.
 """
 
 from __future__ import annotations
@@ -43,6 +46,8 @@ from dsl import cuda
 from gpusim.arch import H200
 from gpusim.errors import BadOption
 from kernels_sim.attention import (
+    DTYPES,
+    TOLERANCES,
     Shape,
     attention_flops,
     io_flash,
@@ -88,10 +93,10 @@ REGISTERS_SOURCE = "ptxas 13.0.88, sm_90, of bench/flash_forward.cu: the same lo
 def make_kernel(d: int, dv: int, Br: int, Bc: int, causal: bool, windowed: bool, stats: bool) -> Any:
     """Return flash_forward(Q, K, V, O, L, R, scale, q_start, window) for head dimensions, a tile and a mask.
 
-    Q: (heads, N * d); O: (heads, N * dv); K: (kv_heads, Nk * d); V: (kv_heads, Nk * dv); L, R: (heads, N);
-    all float32, but R int32: with stats, how often a row was rescaled. Rows lie one after another, so that a
-    tile of rows is one contiguous run. Grid (ceil(N / Br), heads, batch), block Br. Tiles over 48 KB use
-    dynamic shared memory: `shared_bytes` says how much.
+    Q: (heads, N * d); O: (heads, N * dv); K: (kv_heads, Nk * d); V: (kv_heads, Nk * dv); of 32 or 16 bits;
+    L: (heads, N) float32; R: the same, int32: with stats, how often a row was rescaled. Rows lie one after
+    another, so that a tile of rows is one contiguous run. Grid (ceil(N / Br), heads, batch), block Br. Tiles
+    over 48 KB use dynamic shared memory: `shared_bytes` says how much.
     """
     k_tile, v_tile = Bc * d, Bc * dv
     dynamic = shared_bytes(d, dv, Bc) > 0
@@ -141,7 +146,7 @@ def make_kernel(d: int, dv: int, Br: int, Bc: int, causal: bool, windowed: bool,
             end = min(min(Bc, Br - r0), n_rows - first_row - r0) * d
             for e in range(thread, end, Br):
                 r = e // d
-                Ks[r * d + (e - r * d + r) % d] = Q[head, start + e]
+                Ks[r * d + (e - r * d + r) % d] = float32(Q[head, start + e])
             cuda.syncthreads()
             own = thread - r0
             if 0 <= own and own < Bc and row < n_rows:
@@ -157,13 +162,13 @@ def make_kernel(d: int, dv: int, Br: int, Bc: int, causal: bool, windowed: bool,
         for j0 in range(some_first // Bc * Bc, some_see, Bc):
             end = min(k_tile, (n_keys - j0) * d)
             for e in range(thread, k_tile, Br):
-                Ks[e] = K[kv_head, j0 * d + e] if e < end else ZERO
+                Ks[e] = float32(K[kv_head, j0 * d + e]) if e < end else ZERO
                 if dv == d:  # the same elements of V: one loop for both
-                    Vs[v_at + e] = V[kv_head, j0 * d + e] if e < end else ZERO
+                    Vs[v_at + e] = float32(V[kv_head, j0 * d + e]) if e < end else ZERO
             if dv != d:
                 end = min(v_tile, (n_keys - j0) * dv)
                 for e in range(thread, v_tile, Br):
-                    Vs[v_at + e] = V[kv_head, j0 * dv + e] if e < end else ZERO
+                    Vs[v_at + e] = float32(V[kv_head, j0 * dv + e]) if e < end else ZERO
             cuda.syncthreads()
 
             if row < n_rows:
@@ -265,7 +270,8 @@ class Options:
     window: int | None = field(default=None, metadata={"help": "keys a row sees up to its own; 0: all"})
     q_start: int = field(default=0, metadata={"help": "position of row 0; may be negative"})
     scale: float | None = field(default=None, metadata={"help": "factor of the scores; else 1 / sqrt(d)"})
-    dtype: str = field(default="float32", metadata={"help": "element type: float32"})
+    dtype: str = field(default="float32", metadata={
+        "help": "type of Q, K, V and O; all else is float32", "choices": tuple(DTYPES)})
     stats: bool = field(default=False, metadata={"help": "count how often rows are rescaled"})
 
 
@@ -289,15 +295,16 @@ def check_tile(Br: int, Bc: int, d: int, dv: int) -> None:
 
 def build(options: Options, data: Data) -> Problem:
     """Make the problem: Q, K, V ~ N(0, 1), O and L pre-filled with NaN. Raises BadOption."""
-    shape = shape_of(options)
+    shape, dtype = shape_of(options, DTYPES), DTYPES[options.dtype]
     check_tile(options.Br, options.Bc, shape.d, shape.dv)
     if options.stats and data.virtual:
         raise BadOption("flash_forward: --stats counts what depends on the data; leave out --counts-only")
     H, Hk, N, Nk, d, dv = shape.heads, shape.kv_heads, shape.N, shape.Nk, shape.d, shape.dv
-    Q, K, V = data.normal(H, N * d), data.normal(Hk, Nk * d), data.normal(Hk, Nk * dv)
-    O, L = data.filled(np.nan, H, N * dv), data.filled(np.nan, H, N)
+    Q, K, V = (data.normal(*of, dtype=dtype) for of in ((H, N * d), (Hk, Nk * d), (Hk, Nk * dv)))
+    O, L = data.filled(np.nan, H, N * dv, dtype=dtype), data.filled(np.nan, H, N)
     R = data.filled(-1, H, N if options.stats else 0, dtype=np.int32)
-    plain = options.Br <= min(options.Bc, 256) and dv == d and not shape.window and not options.stats
+    plain = options.Br <= min(options.Bc, 256) and dv == d and not shape.window
+    plain = plain and options.dtype == "float32" and not options.stats
     registers = REGISTERS.get((d, shape.causal)) if plain else None
     step = Step(
         kernel=make_kernel(d, dv, options.Br, options.Bc, shape.causal, shape.window > 0, options.stats),
@@ -305,11 +312,11 @@ def build(options: Options, data: Data) -> Problem:
         block=(options.Br,),
         args=(Q, K, V, O, L, R, np.float32(shape.scale), shape.q_start, shape.window),
         shared_bytes=shared_bytes(d, dv, options.Bc),
-        closed_form=closed_form(shape, options.Br, options.Bc, options.stats),
+        closed_form=closed_form(shape, options.Br, options.Bc, options.stats, dtype.itemsize),
         registers=registers,
         registers_source=REGISTERS_SOURCE if registers else "",
     )
-    said = facts(shape, options.Br, options.Bc, step.closed_form, options.stats)
+    said = facts(shape, options.Br, options.Bc, step.closed_form, options.stats, dtype.itemsize)
     if data.virtual:
         return Problem("flash_forward", (step,), {"O": O, "L": L}, facts=said)
     q, k, v = Q.reshape(H, N, d), K.reshape(Hk, Nk, d), V.reshape(Hk, Nk, dv)
@@ -323,7 +330,7 @@ def build(options: Options, data: Data) -> Problem:
         o, lse = reference(q, k, v, shape)
         return {"O": o, "L": lse}
 
-    return Problem("flash_forward", (step,), outputs, expected, facts=said)
+    return Problem("flash_forward", (step,), outputs, expected, TOLERANCES[options.dtype], said)
 
 
 def rescalings(Q: np.ndarray, K: np.ndarray, shape: Shape) -> np.ndarray:
@@ -350,7 +357,7 @@ def statistics(shape: Shape, Br: int, Bc: int) -> dict[str, int]:
 
 
 def facts(
-    shape: Shape, Br: int, Bc: int, form: dict[str, int], stats: bool = False
+    shape: Shape, Br: int, Bc: int, form: dict[str, int], stats: bool = False, size: int = 4
 ) -> tuple[Fact, ...]:
     """Say what the report shows of the algorithm: tiles, pairs, elements and FLOPs over all heads.
 
@@ -365,18 +372,20 @@ def facts(
     needed, asked = f"{width} (N + keys visited)", f"{width} (N + keys loaded)"
     if square:
         needed, asked = "4 N d", "N d (2 + 2 ceil(N/Br))"
-    more = stats * shape.heads * shape.N
+    wide = shape.heads * shape.N  # L: always 4 bytes
+    more, ideal = stats * wide, io_flash_ideal(shape, Br, Bc) - wide
     return (
         Fact("K/V Tiles Visited", tiles["tiles"], "tile", "some row of the block sees"),
         Fact("K/V Tiles Skipped", tiles["skipped"], "tile", "no row of the block sees"),
         pair_fact(shape),
         Fact("Pairs Computed", computed, "pair", f"strips of {STRIP} keys, whole"),
         *element_facts(
-            io_flash_ideal(shape, Br, Bc) + more,
+            ideal + wide + more,
             of_heads(f"{needed} + {rows}", shape),
             io_flash(shape, Br, Bc) + more,
             of_heads(f"{asked} + {rows}", shape),
             (form,),
+            None if size == 4 else size * ideal + 4 * (wide + more),
         ),
         *(_masked_flops(shape, each) if masked else ()),
         *flop_facts(2 * (shape.d + shape.dv) * computed, f"{each} pairs computed", (form,)),

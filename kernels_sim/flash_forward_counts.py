@@ -22,7 +22,7 @@ from kernels_sim.attention import (
     arithmetic,
     block_range,
     block_rows,
-    dram,
+    dram_of_bytes,
     keys_needed,
     linear,
     requests_of,
@@ -36,22 +36,24 @@ STRIP = 8
 """Keys that a thread scores between two rescalings of its accumulator."""
 
 
-def closed_form(shape: Shape, Br: int, Bc: int, stats: bool = False) -> dict[str, int]:
+def closed_form(shape: Shape, Br: int, Bc: int, stats: bool = False, size: int = 4) -> dict[str, int]:
     """Return what the counters must be, by counter path; every number follows from the shape alone.
+
+    size: bytes of an element of Q, K, V and O.
 
     Cache figures are given where they follow too: a problem that fits L2 reads each sector from DRAM once
     (cold caches) and leaves its output dirty; other shapes have no hierarchy.dram_read_bytes and
     hierarchy.dirty_bytes here.
     """
-    q, o = (_staged(shape, Br, Bc, width) for width in (shape.d, shape.dv))
+    q, o = (_staged(shape, Br, Bc, width, size) for width in (shape.d, shape.dv))
     stores = o + _lse(shape, Br) * (1 + stats)
-    forms = (q + _tiles(shape, Br, Bc)).paths("global_load") | stores.paths("global_store")
+    forms = (q + _tiles(shape, Br, Bc, size)).paths("global_load") | stores.paths("global_store")
     forms |= _shared(shape, Br, Bc, q, o) | _arithmetic(shape, Br)
     visited = tiles_visited(shape, Br, Bc)
     barriers = 4 * ceil_div(Br, Bc) * len(visited) + 2 * int(visited.sum())
     forms["barriers"] = shape.heads * barriers * ceil_div(Br, 32)
     forms["hierarchy.l2_write"] = stores.sectors
-    return forms | _dram(shape, Br, Bc, stats)
+    return forms | _dram(shape, Br, Bc, stats, size)
 
 
 def _passes(shape: Shape, Br: int, rows: int) -> list[tuple[int, int, int]]:
@@ -64,10 +66,10 @@ def _passes(shape: Shape, Br: int, rows: int) -> list[tuple[int, int, int]]:
     ]
 
 
-def _staged(shape: Shape, Br: int, Bc: int, width: int) -> Access:
+def _staged(shape: Shape, Br: int, Bc: int, width: int, size: int) -> Access:
     """Count the global accesses of Q, or of O: each block's rows once, contiguous, Bc rows a pass."""
     passes = _passes(shape, Br, Bc)
-    return sum((linear(row * width, n * width, Br) for _, n, row in passes), Access())
+    return sum((linear(row * width, n * width, Br, size) for _, n, row in passes), Access())
 
 
 def _staging(shape: Shape, Br: int, Bc: int, width: int) -> tuple[int, int, int]:
@@ -104,14 +106,14 @@ def _row_wavefronts(first: int, last: int, d: int) -> int:
     return sum(_bank_passes(((row, k) for row in range(first, last)), d) for k in range(d))
 
 
-def _tiles(shape: Shape, Br: int, Bc: int) -> Access:
+def _tiles(shape: Shape, Br: int, Bc: int, size: int) -> Access:
     """Count the global loads of K and V: of each tile that a block visits the rows below Nk."""
     total, visits, keys = Access(), tile_visits(shape, Br, Bc), tile_keys(shape, Bc)
     for head in range(shape.kv_heads):
         for t in map(int, np.flatnonzero(visits)):
             first = head * shape.Nk + t * Bc
             for width in (shape.d, shape.dv):
-                tile = linear(first * width, int(keys[t]) * width, Br)
+                tile = linear(first * width, int(keys[t]) * width, Br, size)
                 total += tile * (shape.group * int(visits[t]))
     return total
 
@@ -173,10 +175,10 @@ def _arithmetic(shape: Shape, Br: int) -> dict[str, int]:
     )
 
 
-def _dram(shape: Shape, Br: int, Bc: int, stats: bool) -> dict[str, int]:
+def _dram(shape: Shape, Br: int, Bc: int, stats: bool, size: int) -> dict[str, int]:
     """Give DRAM's figures: Q and each visited tile are read once, O and L stay in L2."""
     H, N, d, dv, keys = shape.heads, shape.N, shape.d, shape.dv, keys_needed(shape, Br, Bc)
     before = Bc * int(np.argmax(tile_visits(shape, Br, Bc) > 0)) if keys else 0
-    pieces = [n * width for n in (N, shape.Nk, before, keys) for width in (d, dv)]
-    read = H * N * d + shape.kv_heads * keys * (d + dv)
-    return dram(read, H * N * (dv + 1 + stats), (*pieces, H * N))
+    pieces = [size * n * width for n in (N, shape.Nk, before, keys) for width in (d, dv)]
+    read = size * (H * N * d + shape.kv_heads * keys * (d + dv))
+    return dram_of_bytes(read, H * N * (size * dv + 4 * (1 + stats)), (*pieces, 4 * H * N))
