@@ -359,7 +359,11 @@ def convert(lane: Lane, value: str, to_type: str, saturate: bool = False) -> str
         name = f"llvm.fpto{'s' if to.signed else 'u'}i.sat"
         forms = [f"v{LANES}" if lane.is_vector else "" for _ in range(2)]
         suffix = f".{forms[0]}{to.scalar}.{forms[1]}{lane.type}"
-        return lane.text.call(to.kind, name + suffix, (lane.kind, value))
+        result = lane.text.call(to.kind, name + suffix, (lane.kind, value))
+        if lane.type == "f32" and to.scalar == "i32":
+            return result
+        highest = to.k(1 << int(to.scalar[1:]) - 1)
+        return to.select(lane.cmp("fcmp uno", value, value), highest, result)
     if to_type[0] == "f":
         return lane.cast("sitofp" if lane.signed else "uitofp", value, to)
     return _resize(lane, value, to)

@@ -206,12 +206,18 @@ def rsqrt(x: Array) -> Array:
 
 
 def to_int(x: Array, dtype: Any) -> Array:
-    """Convert floats to integers: truncate, saturate at the ends of the type, NaN to 0 (PTX cvt.rzi)."""
+    """Convert floats to integers: truncate, saturate at the ends of the type (PTX cvt.rzi).
+
+    NaN gives 0; of a float64, and as 64 bits, the highest bit alone.
+    """
     target, info = np.dtype(dtype), np.iinfo(dtype)
+    highest = x.dtype == np.float64 or target.itemsize == 8
+    of_nan = np.array(1 << 8 * target.itemsize - 1 if highest else 0, f"u{target.itemsize}").view(target)
     v = np.trunc(x.astype(np.float64))
     above, below = v >= float(info.max), v <= float(info.min)
     inside = np.where(np.isnan(v) | above | below, 0.0, v).astype(target)
-    return np.where(above, target.type(info.max), np.where(below, target.type(info.min), inside))
+    saturated = np.where(above, target.type(info.max), np.where(below, target.type(info.min), inside))
+    return np.where(np.isnan(v), of_nan, saturated)
 
 
 _NUMPY_NAMES = {

@@ -1,8 +1,8 @@
 """The device functions of `cuda.fp16`, `cuda.bf16` and `cuda.fp8`: arithmetic, comparisons, conversions.
 
 What it models: numba.cuda's bindings of CUDA's headers; arguments of other types become the 16-bit float
-first. What it leaves out is refused by name: packed pairs, unordered comparisons, and conversions that round
-toward zero or to one side. Which ncu metric checks it:
+first. What it leaves out is refused by name: packed pairs, and conversions to
+bfloat16 that do not round to nearest. Which ncu metric checks it:
 `smsp__sass_thread_inst_executed_op_{hadd,hmul,hfma}_pred_on` (exact).
 """
 
@@ -22,6 +22,17 @@ Emit = Callable[..., Val]
 
 def _compare(op: str) -> Emit:
     return lambda b, x, y: Val(b.setp(op, x.type, x.operand, y.operand), "pred")
+
+
+def _ordered_ne(b: Builder, x: Val, y: Val) -> Val:
+    """Emit whether two numbers differ; a NaN makes it false (CUDA's __hne), as it does not with `!=`."""
+    below, above = (b.setp(op, x.type, x.operand, y.operand) for op in ("lt", "gt"))
+    return Val(b.alu("or", "pred", below, above), "pred")
+
+
+def _unless(compare: Emit) -> Emit:
+    """Return the emitter of a comparison's contrary, which a NaN makes true."""
+    return lambda b, x, y: lowering.negate(b, compare(b, x, y))
 
 
 def _arithmetic(op: str, exact: bool = False) -> Emit:
@@ -55,10 +66,12 @@ _ALIKE: dict[str, tuple[tuple[str, ...], Emit]] = {
     "hfma": (_THREE, _arithmetic("fma")),
     "hneg": (("a",), _negated),
     "habs": (("a",), _function("fabs")),
-    **{f"h{op}": (_PAIR, _compare(op)) for op in ("eq", "ne", "gt", "ge", "lt", "le")},
+    **{f"h{op}": (_PAIR, _compare(op)) for op in ("eq", "gt", "ge", "lt", "le")},
+    "hne": (_PAIR, _ordered_ne),
     **{f"h{name}": (("a",), _function(name)) for name in half.FUNCTIONS if name != "fabs"},
 }
 """Functions of both types: the names of their arguments, and what they emit."""
+_CONTRARIES = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 _OF_BFLOAT16: dict[str, tuple[tuple[str, ...], Emit]] = {
     **{f"h{op}_rn": (_PAIR, _arithmetic(op, exact=True)) for op in ("add", "sub", "mul")},
     **{f"h{op}_sat": (_PAIR, _saturating(op)) for op in ("add", "sub", "mul")},
@@ -66,6 +79,9 @@ _OF_BFLOAT16: dict[str, tuple[tuple[str, ...], Emit]] = {
     "hfma_relu": (_THREE, lambda b, *args: half.rectified(b, half.arithmetic(b, "fma", args))),
     "hmax_nan": (_PAIR, lambda b, x, y: half.nan_extremum(b, "max", x, y)),
     "hmin_nan": (_PAIR, lambda b, x, y: half.nan_extremum(b, "min", x, y)),
+    **{f"h{op}u": (_PAIR, _unless(_compare(contrary))) for op, contrary in _CONTRARIES.items()},
+    "hneu": (_PAIR, _compare("ne")),
+    "hequ": (_PAIR, _unless(_ordered_ne)),
     "hisnan": (("a",), _is_nan),
     "hisinf": (("a",), half.is_infinite),
 }

@@ -87,7 +87,8 @@ class Alu:
 class Cvt:
     """Convert src from `from_type` to `to_type`.
 
-    Float to int truncates toward zero and saturates, anything to float rounds once to nearest even.
+    Float to int truncates toward zero and saturates; NaN gives 0, of an f64 and as 64 bits the highest bit
+    alone. Anything to float rounds once to nearest even.
     "pred" as a target tests src != 0; as a source it is 0 or 1. Too large a number for f16, bf16 and e5m2
     becomes infinity, for e4m3 NaN; with `saturate` (PTX satfinite) the largest finite number. `tag` is Alu's.
     """

@@ -76,9 +76,9 @@ library's pow.
 """
 
 
-def constant(value: Any, element: str, saturate: bool = False) -> Val:
+def constant(value: Any, element: str) -> Val:
     """Return a constant of an element type, converted as the machine converts."""
-    return Val(Imm(cast_value(value, element, saturate)), element)
+    return Val(Imm(cast_value(value, element)), element)
 
 
 def convert(b: Builder, v: Val, element: str) -> Val:
@@ -112,7 +112,7 @@ def cast(b: Builder, v: Val, element: str, saturate: bool = False) -> Val:
     if v.type == element:
         return v
     if isinstance(v.operand, Imm):
-        return constant(v.operand.value, element, saturate)
+        return Val(Imm(cast_value(v.operand.value, element, saturate, v.type)), element)
     saturate = saturate and element in STORED
     source, target = register_type(v.type), register_type(element)
     operand: Operand = v.operand

@@ -71,13 +71,24 @@ def _corrected(name: str, x: float, result: float) -> float:
     return result
 
 
+def _differ(a: Any, b: Any) -> bool:
+    """Return whether two numbers differ; a NaN makes it false."""
+    return bool(a < b or a > b)
+
+
+def _or_unordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    """Return the comparison that a NaN makes true."""
+    return lambda a, b: bool(a != a or b != b or compare(a, b))
+
+
 class Half:
     """Be cuda.fp16 (element f16) or the part of cuda.bf16 (bf16) that both have."""
 
     def __init__(self, element: str) -> None:
         self.element = element
-        for op in ("eq", "ne", "gt", "ge", "lt", "le"):
+        for op in ("eq", "gt", "ge", "lt", "le"):
             setattr(self, f"h{op}", self._comparison(getattr(operator, op)))
+        self.hne = self._comparison(_differ)
         for name in _BY_FLOAT32:
             setattr(self, f"h{name}", self._function(name))
         self.habs = self._function("fabs")
@@ -145,6 +156,8 @@ class BFloat(Half):
         super().__init__("bf16")
         self.hadd_rn, self.hsub_rn, self.hmul_rn = self.hadd, self.hsub, self.hmul
         self.bfloat16: Any = None
+        for op in ("eq", "ne", "gt", "ge", "lt", "le"):
+            setattr(self, f"h{op}u", self._comparison(_or_unordered(getattr(operator, op))))
         for name, (source, target) in CONVERSIONS.items():
             setattr(self, name, functools.partial(_converted, source, target))
 

@@ -138,7 +138,7 @@ def number(value: Any, element: str, saturate: bool = False) -> Any:
         whole = source not in (None, "pred", *types.FLOATS)
         return kind(DTYPES[source].type(value).astype(DTYPES[element]) if whole else value)  # type: ignore[index]
     bare = value if source is None else float(value) if source in types.FLOATS else int(value)
-    return kind(types.cast_value(bare, element, saturate))
+    return kind(types.cast_value(bare, element, saturate, source or "f64"))
 
 
 def same_or_computable(value: Any, element: str) -> Any:

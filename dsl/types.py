@@ -334,10 +334,13 @@ def range_type(types: list[str]) -> str:
     return "s32" if all(register_type(t) in ("s32", "pred") for t in types) else "s64"
 
 
-def cast_value(value: Any, element: str, saturate: bool = False) -> int | float | bool:
+def cast_value(
+    value: Any, element: str, saturate: bool = False, source: str = "f64"
+) -> int | float | bool:
     """Convert a Python number to an element type as the machine does.
 
-    Floats round, integers wrap, float to int truncates and saturates; `saturate` as in dsl.formats.encode.
+    Floats round, integers wrap, float to int truncates and saturates (what NaN gives depends on `source`, the
+    float's type); `saturate` as in dsl.formats.encode.
     """
     if element == "pred":
         return bool(value)
@@ -348,17 +351,24 @@ def cast_value(value: Any, element: str, saturate: bool = False) -> int | float 
             return float(np.float32(value)) if element == "f32" else float(value)
     bits = 8 * BYTES[element]
     if isinstance(value, float):
-        return _saturate(value, element in UNSIGNED, bits)
+        return _saturate(value, element in UNSIGNED, bits, source)
     wrapped = int(value) & ((1 << bits) - 1)
     return wrapped - (1 << bits) if element not in UNSIGNED and wrapped >> (bits - 1) else wrapped
 
 
-def _saturate(value: float, unsigned: bool, bits: int) -> int:
+def _saturate(value: float, unsigned: bool, bits: int, source: str) -> int:
     low, high = (0, (1 << bits) - 1) if unsigned else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
     if value != value:
-        return 0
+        return _of_nan(low, high, bits, source)
     return (
         int(min(max(value, float(low)), float(high)))
         if low < value < high
         else (low if value <= low else high)
     )
+
+
+def _of_nan(low: int, high: int, bits: int, source: str) -> int:
+    """Return what NaN becomes: 0, of an f64 and as 64 bits the highest bit alone, cut to a smaller type."""
+    if source != "f64" and bits < 64:
+        return 0
+    return low or min(1 << max(bits, 32) - 1, high)

@@ -160,7 +160,7 @@ def test_ex2_at_its_ends() -> None:
     assert got[4:7].tolist() == [0, 0, 0] and np.isnan(got[7])
 
 
-def test_to_int_truncates_saturates_and_takes_nan_as_zero() -> None:
+def test_to_int_truncates_saturates_and_takes_nan_of_float32_as_zero() -> None:
     x = np.array([2.9, -2.9, 3e9, -3e9, np.nan, np.inf, 2147483520.0], F32)
     assert floats.to_int(x, np.int32).tolist() == [2, -2, 2147483647, -2147483648, 0, 2147483647, 2147483520]
     assert floats.to_int(np.array([-1.0, 300.0]), np.uint8).tolist() == [0, 255]

@@ -319,6 +319,24 @@ def test_a_fused_multiply_add_beside_a_tie_is_not_rounded_by_way_of_a_wider_type
 
 
 @cuda.jit
+def nan_to_whole(x, a, b, c, d):
+    i = cuda.grid(1)
+    a[i] = np.int32(x[i])
+    b[i] = np.uint32(x[i])
+    c[i] = np.int64(x[i])
+    d[i] = np.uint64(x[i])
+
+
+@pytest.mark.parametrize("dtype", [np.float16, bfloat16, np.float32, np.float64])
+def test_nan_becomes_zero_and_of_float64_or_in_64_bits_the_highest_bit(dtype: Any) -> None:
+    """PTX 9.0 says so, and an H200 of float16 to int64 (h200 fact 41)."""
+    x = np.full(256, np.nan, dtype)
+    got = run(nan_to_whole, 256, x, *(np.zeros(256, t) for t in ("i4", "u4", "i8", "u8")))[1:]
+    small = [-(1 << 31), 1 << 31] if dtype is np.float64 else [0, 0]
+    assert [int(v[0]) for v in got] == [*small, -(1 << 63), 1 << 63]
+
+
+@cuda.jit
 def to_small(x, a, b, c, d):
     i = cuda.grid(1)
     a[i] = np.int8(x[i])
@@ -332,11 +350,12 @@ def test_floats_saturate_at_the_width_of_small_integers_too(dtype: Any) -> None:
     x = np.resize(np.array([40000, -40000, 300, -300, np.nan, np.inf, -np.inf, 5.75], dtype), 256)
     got = run(to_small, 256, x, *(np.zeros(256, t) for t in ("i1", "u1", "i2", "u2")))[1:]
     large = [int(x[0]), int(x[2])]
+    nan = [-128, 255, -32768, 65535] if dtype is np.float64 else [0, 0, 0, 0]
     assert [v[:8].tolist() for v in got] == [
-        [127, -128, 127, -128, 0, 127, -128, 5],
-        [255, 0, 255, 0, 0, 255, 0, 5],
-        [32767, -32768, large[1], -large[1], 0, 32767, -32768, 5],
-        [large[0], 0, large[1], 0, 0, 65535, 0, 5],
+        [127, -128, 127, -128, nan[0], 127, -128, 5],
+        [255, 0, 255, 0, nan[1], 255, 0, 5],
+        [32767, -32768, large[1], -large[1], nan[2], 32767, -32768, 5],
+        [large[0], 0, large[1], 0, nan[3], 65535, 0, 5],
     ]
 
 
@@ -415,13 +434,17 @@ def variants(x, y, z, out, flags, whole):
         flags[0, i] = cuda.bf16.hisnan(x[i])
         flags[1, i] = cuda.bf16.hlt(x[i], y[i])
         flags[2, i] = cuda.bf16.hne(x[i], y[i])
+        flags[3, i] = cuda.bf16.hneu(x[i], y[i])
+        flags[4, i] = cuda.bf16.hequ(x[i], y[i])
+        flags[5, i] = cuda.bf16.hltu(x[i], y[i])
+        flags[6, i] = x[i] != y[i]
         whole[0, i] = cuda.bf16.hisinf(x[i])
         whole[1, i] = cuda.bf16.bfloat16_to_int16_rz(x[i])
 
 
 def test_the_variants_of_bfloat16_saturate_and_treat_nan_as_named() -> None:
     x, y, z = (sample("bf16", 800, seed) for seed in (11, 12, 13))
-    outs = np.zeros((8, 800), bfloat16), np.zeros((3, 800), bool), np.zeros((2, 800), "i4")
+    outs = np.zeros((8, 800), bfloat16), np.zeros((7, 800), bool), np.zeros((2, 800), "i4")
     out, flags, whole = run(variants, 800, x, y, z, *outs)[3:]
     a, b, c = map(exactly, (x, y, z))
     nan = np.isnan(a) | np.isnan(b)
@@ -433,7 +456,8 @@ def test_the_variants_of_bfloat16_saturate_and_treat_nan_as_named() -> None:
     np.testing.assert_array_equal(np.isnan(exactly(out[2])), nan)
     np.testing.assert_array_equal(exactly(out[2])[~nan], np.maximum(a, b)[~nan])
     np.testing.assert_array_equal(exactly(out[4]), np.fmax(a, b))
-    np.testing.assert_array_equal(flags, [np.isnan(a), a < b, a != b])
+    differ = [(a != b) & ~nan, a != b, (a == b) | nan, (a < b) | nan, a != b]
+    np.testing.assert_array_equal(flags, [np.isnan(a), a < b, *differ])
     np.testing.assert_array_equal(whole[0], np.where(np.isinf(a), np.sign(a), 0))
 
 

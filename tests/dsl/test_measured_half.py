@@ -29,6 +29,7 @@ UNARY = (
 CONVERSIONS = {
     "h_f": ("np.float32(x[i])", "f4"), "b_f": ("np.float32(x[i])", "f4"),
     "h_i": ("np.int32(x[i])", "i4"), "b_i": ("np.int32(x[i])", "i4"),
+    "h_l": ("np.int64(x[i])", "i8"),
     "h_d": ("np.float64(x[i])", "f8"), "h_b": ("bfloat16(x[i])", TYPES["b"]),
     "b_h": ("np.float16(x[i])", "f2"),
     "e4_f": ("np.float32(x[i])", "f4"), "e5_f": ("np.float32(x[i])", "f4"),
