@@ -83,11 +83,12 @@ class Builder:
         return dst
 
     def cvt(
-        self, src: Operand, from_type: str, to_type: str, saturate: bool = False, tag: str = ""
+        self, src: Operand, from_type: str, to_type: str, saturate: bool = False, tag: str = "",
+        rounding: str = "rn",
     ) -> Reg:
         """Emit a conversion into a new register."""
         dst = self.reg(to_type)
-        self.emit(Cvt(dst, to_type, src, from_type, self.loc, saturate, tag))
+        self.emit(Cvt(dst, to_type, src, from_type, self.loc, saturate, tag, rounding))
         return dst
 
     def _must_compute(self, type_: str) -> None:

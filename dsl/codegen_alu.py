@@ -340,12 +340,12 @@ def compare(lane: Lane, op: str, a: str, b: str) -> str:
     return lane.cmp(f"icmp {'s' if lane.signed else 'u'}{op}", a, b)
 
 
-def convert(lane: Lane, value: str, to_type: str, saturate: bool = False) -> str:
+def convert(lane: Lane, value: str, to_type: str, saturate: bool = False, rounding: str = "rn") -> str:
     """Return `value` (of lane's type) converted as ir.Cvt says."""
     if to_type == lane.type:
         return value
     if to_type in FORMATS:
-        return codegen_narrow.from_other(lane, value, to_type, saturate)
+        return codegen_narrow.from_other(lane, value, to_type, saturate, rounding)
     if lane.type in FORMATS:
         return convert(lane.other("f32"), codegen_narrow.widen(lane, value), to_type)
     to = lane.other(to_type)

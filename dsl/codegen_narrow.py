@@ -131,15 +131,38 @@ def _or_nan(lane: Lane, code: str, result: str) -> str:
     return bits.select(bits.cmp("icmp ugt", size, bits.k(form.overflow)), bits.k(form.nan), result)
 
 
-def from_other(lane: Lane, value: str, to_type: str, saturate: bool) -> str:
-    """Return a value of any other type in a narrow one, rounded once."""
+def from_other(lane: Lane, value: str, to_type: str, saturate: bool, rounding: str) -> str:
+    """Return a value of any other type in a narrow one, rounded once as ir.Cvt says."""
+    single = lane.other("f32")
+    if rounding != "rn":
+        return _cut(single, _in_float32(lane, value), rounding)
+    return narrow(single, _in_float32(lane, value), to_type, saturate)
+
+
+def _in_float32(lane: Lane, value: str) -> str:
+    """Return a value as float32: exact where that holds it, else rounded to odd."""
     if lane.type in FORMATS:
-        return narrow(lane.other("f32"), widen(lane, value), to_type, saturate)
+        return widen(lane, value)
     if lane.type == "f32":
-        return narrow(lane, value, to_type, saturate)
+        return value
     double = lane.other("f64")
-    wide = value if lane.type == "f64" else _whole(lane, value, double)
-    return narrow(lane.other("f32"), to_odd32(double, wide), to_type, saturate)
+    return to_odd32(double, value if lane.type == "f64" else _whole(lane, value, double))
+
+
+def _cut(lane: Lane, value: str, rounding: str) -> str:
+    """Return a float32 as bfloat16 toward zero (rz), down (rd) or up (ru): its upper half, or the next one.
+
+    A float32 that was rounded to odd lies on the same side of every bfloat16 as the number it stands for.
+    """
+    form, bits = FORMATS["bf16"], lane.other("u32")
+    raw = lane.cast("bitcast", value, bits)
+    size, negative = bits.bin("and", raw, bits.k(2**31 - 1)), bits.cmp("icmp ugt", raw, bits.k(2**31 - 1))
+    rest = bits.k(0xFFFF if rounding != "rz" else 0)
+    away = bits.select(negative, *((rest, bits.k(0)) if rounding == "rd" else (bits.k(0), rest)))
+    code = bits.bin("lshr", bits.bin("add", size, away), bits.k(16))
+    code = bits.bin("or", code, bits.bin("and", bits.bin("lshr", raw, bits.k(16)), bits.k(form.sign)))
+    is_nan = bits.cmp("icmp ugt", size, bits.k(INFINITY))
+    return bits.cast("trunc", bits.select(is_nan, bits.k(form.nan), code), lane.other("bf16"))
 
 
 def _whole(lane: Lane, value: str, double: Lane) -> str:

@@ -32,8 +32,9 @@ def value_of(cg: WarpCode, instr: Computing) -> str:
     match instr:
         case ir.Alu():
             return _alu(cg, instr, shape)
-        case ir.Cvt(to_type=to_type, src=src, from_type=from_type, saturate=saturate):
-            value = convert(Lane(cg.text, from_type, shape.varying), read(src, from_type), to_type, saturate)
+        case ir.Cvt(to_type=to_type, src=src, from_type=from_type):
+            lane = Lane(cg.text, from_type, shape.varying)
+            value = convert(lane, read(src, from_type), to_type, instr.saturate, instr.rounding)
             return cg.reinterpreted(value, to_type, instr.dst.type, shape.varying)
         case ir.Bitcast(to_type=to_type, src=src, from_type=from_type):
             return _reinterpreted(cg, read(src, register_type(from_type)), instr, shape.varying)

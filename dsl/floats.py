@@ -97,6 +97,24 @@ def exact_or_odd(x: Array) -> Array:
     return _sum_to_odd(high.astype(np.float64) * 2.0**32, low.astype(np.float64))
 
 
+def cut(x: Array, form: Format, rounding: str) -> Array:
+    """Return float32 or float64 as bfloat16, rounded toward zero (rz), down (rd) or up (ru).
+
+    It is the nearest code, or the one before it where that lies past the number.
+    """
+    with np.errstate(all="ignore"):
+        single = to_odd32(x) if x.dtype == np.float64 else x
+        near = narrow(single, form)
+        back, code = near.astype(np.float32), near.view(np.uint16)
+    negative, one = np.signbit(single), np.uint16(1)
+    past, smaller = {
+        "rz": (np.abs(back) > np.abs(single), np.full(x.shape, True)),
+        "rd": (back > single, ~negative),
+        "ru": (back < single, negative),
+    }[rounding]
+    return np.where(past, np.where(smaller, code - one, code + one), code).view(form.dtype)
+
+
 def fma32(a: Array, b: Array, c: Array) -> Array:
     """Return a * b + c of float32 arrays, rounded once; the float64 product is exact (48 of 53 bits)."""
     return fma_to_odd(a, b, c).astype(np.float32)

@@ -9,6 +9,7 @@ and ml_dtypes.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -69,30 +70,44 @@ def decode(code: int, form: Format) -> float:
     return sign * math.ldexp(fraction + (1 << form.mantissa), exponent - form.bias - form.mantissa)
 
 
-def encode(value: float | int | Fraction, form: Format, saturate: bool = False) -> int:
+def encode(
+    value: float | int | Fraction, form: Format, saturate: bool = False, rounding: str = "rn"
+) -> int:
     """Return the code nearest to a number, the even one of two.
 
     What rounds past the largest finite number becomes infinity (NaN in e4m3), with `saturate` the largest
-    finite number, infinities too. Of an exact zero the sign of a float counts.
+    finite number, infinities too. Of an exact zero the sign of a float counts. rounding: PTX's rn (nearest),
+    rz (toward zero), rd (down) or ru (up).
     """
     if value != value:
         return form.nan
     negative = value < 0 or (value == 0 and math.copysign(1.0, value) < 0)
-    size = _nearest(-value if negative else value, form)
+    whole = _whole(rounding, negative)
+    size = _code(-value if negative else value, form, whole)
     if size > form.largest:
-        size = form.largest if saturate else form.overflow
+        kept = saturate or (whole is math.floor and abs(value) != math.inf)
+        size = form.largest if kept else form.overflow
     return size | form.sign if negative else size
 
 
-def _nearest(size: float | int | Fraction, form: Format) -> int:
-    """Return the code nearest to a size; codes count on past the largest finite one without a limit."""
+def _whole(rounding: str, negative: bool) -> Callable[[Fraction], int]:
+    """Return what rounds the size of a number; round() of a Fraction takes ties to even."""
+    if rounding == "rn":
+        return round
+    return math.ceil if rounding == ("rd" if negative else "ru") else math.floor
+
+
+def _code(size: float | int | Fraction, form: Format, whole: Callable[[Fraction], int]) -> int:
+    """Return the code of a size, rounded by `whole`; codes count on past the largest finite one without a
+    limit.
+    """
     if size == math.inf:
         return form.overflow
     exact = Fraction(size)
     if exact == 0:
         return 0
     exponent = max(_floor_log2(exact), 1 - form.bias)
-    steps = round(exact / Fraction(2) ** (exponent - form.mantissa))  # Fraction rounds ties to even
+    steps = whole(exact / Fraction(2) ** (exponent - form.mantissa))
     return steps + (exponent - 1 + form.bias << form.mantissa)
 
 

@@ -19,7 +19,7 @@ from dsl.formats import FORMATS, decode
 from dsl.ir import Imm, Operand
 from dsl.lowering import convert
 from dsl.machine import APPROXIMATE, UNCONTRACTED
-from dsl.types import FLOATS, HALVES, TYPE_NAMES
+from dsl.types import FLOATS, HALVES, TYPE_NAMES, register_type
 from dsl.values import Val
 
 LOG2E = {"f16": float.fromhex("0x1.715476p+0"), "bf16": float.fromhex("0x1.715478p+0")}
@@ -158,21 +158,55 @@ _HEADERS_NAMES = {
 }  # fmt: skip
 
 
-def _conversions() -> dict[str, tuple[str, str]]:
-    found = {"bfloat16_to_float32": ("bf16", "f32"), "bfloat162float": ("bf16", "f32")}
+ROUNDINGS = {"rn": "rint", "rz": "trunc", "rd": "floor", "ru": "ceil"}
+"""PTX's roundings, to nearest even, toward zero, down and up, and the functions that round so."""
+_GIVEN = {"f32": ("", *ROUNDINGS), "f64": ("",), "s8": (), "u8": ()}
+"""The roundings in which an element becomes a bfloat16, where not all of ROUNDINGS; "" is rn."""
+
+
+def _conversions() -> dict[str, tuple[str, str, str]]:
+    found = dict.fromkeys(("bfloat16_to_float32", "bfloat162float"), ("bf16", "f32", "rn"))
     for element, header in _HEADERS_NAMES.items():
-        names = (f"{TYPE_NAMES[element]}_to_bfloat16", f"{header}2bfloat16")
-        for ending in {"f32": ("", "_rn"), "f64": ("",), "s8": (), "u8": ()}.get(element, ("_rn",)):
-            found |= {name + ending: (element, "bf16") for name in names}
+        numbas = TYPE_NAMES[element]
+        for way in _GIVEN.get(element, ROUNDINGS):
+            names = (f"{numbas}_to_bfloat16_{way}", f"{header}2bfloat16_{way}")
+            found |= {name.rstrip("_"): (element, "bf16", way or "rn") for name in names}
         if element not in FLOATS:
-            names = (f"bfloat16_to_{TYPE_NAMES[element]}_rz", f"bfloat162{header}_rz")
-            found |= dict.fromkeys(names, ("bf16", element))
+            for way in ("rz",) if element in ("s8", "u8") else ROUNDINGS:
+                names = (f"bfloat16_to_{numbas}_{way}", f"bfloat162{header}_{way}")
+                found |= dict.fromkeys(names, ("bf16", element, way))
     return found
 
 
 CONVERSIONS = _conversions()
-"""Conversions of cuda.bf16 by the names of numba and of CUDA's headers: what they take and give. To bfloat16
-they round to nearest even, to integers toward zero."""
+"""Conversions of cuda.bf16 by the names of numba and of CUDA's headers: what they take and give, and how they
+round."""
+CODES = {
+    **{f"bfloat16_as_{name}": ("bf16", element) for name, element in (("int16", "s16"), ("uint16", "u16"))},
+    **{f"{name}_as_bfloat16": (element, "bf16") for name, element in (("int16", "s16"), ("uint16", "u16"))},
+    "bfloat16_as_short": ("bf16", "s16"), "bfloat16_as_ushort": ("bf16", "u16"),
+    "short_as_bfloat16": ("s16", "bf16"), "ushort_as_bfloat16": ("u16", "bf16"),
+}  # fmt: skip
+"""Reinterpretations of cuda.bf16: what they take and give."""
+
+
+def conversion(b: Builder, v: Val, source: str, target: str, rounding: str) -> Val:
+    """Emit one of CONVERSIONS; the number becomes a `source` first."""
+    v = convert(b, v, source)
+    if rounding == "rn" and target not in ("f32", "bf16"):
+        return convert(b, function(b, "rint", v), target)
+    if rounding in ("rd", "ru") and source == "bf16":
+        return convert(b, function(b, ROUNDINGS[rounding], v), target)
+    if rounding == "rn" or source == "bf16":
+        return convert(b, v, target)
+    return Val(b.cvt(v.operand, register_type(source), "bf16", rounding=rounding), "bf16")
+
+
+def code(b: Builder, v: Val, source: str, target: str) -> Val:
+    """Emit one of CODES: the bits of a bfloat16 as an integer, or the other way."""
+    if source == "bf16":
+        return convert(b, Val(b.bitcast(convert(b, v, source).operand, "bf16", "u16"), "u16"), target)
+    return Val(b.bitcast(convert(b, convert(b, v, source), "u16").operand, "u16", "bf16"), "bf16")
 
 
 _HOMES = {"cuda_fp16": "fp16", "cuda_bf16": "bf16", "cuda_fp8": "fp8"}

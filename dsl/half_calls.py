@@ -1,8 +1,7 @@
 """The device functions of `cuda.fp16`, `cuda.bf16` and `cuda.fp8`: arithmetic, comparisons, conversions.
 
 What it models: numba.cuda's bindings of CUDA's headers; arguments of other types become the 16-bit float
-first. What it leaves out is refused by name: packed pairs, and conversions to
-bfloat16 that do not round to nearest. Which ncu metric checks it:
+first. What it leaves out is refused by name: packed pairs. Which ncu metric checks it:
 `smsp__sass_thread_inst_executed_op_{hadd,hmul,hfma}_pred_on` (exact).
 """
 
@@ -99,12 +98,11 @@ def _in(namespace: str, name: str, names: tuple[str, ...], emit: Emit) -> tuple[
     return path, takes(path, names, body)
 
 
-def _converter(path: str, source: str, target: str) -> tuple[str, Emitter]:
-    """Return a conversion, whose argument becomes `source` first."""
+def _of_number(path: str, emit: Callable[..., Val], *types: str) -> tuple[str, Emitter]:
+    """Return a conversion: emit(builder, the argument, *types)."""
 
     def body(frame: Frame, given: dict[str, Value], used: bool) -> Value:
-        b = frame.builder
-        return lowering.convert(b, lowering.convert(b, number(frame, path, "a", given["a"]), source), target)
+        return emit(frame.builder, number(frame, path, "a", given["a"]), *types)
 
     return path, takes(path, ("a",), body)
 
@@ -121,7 +119,8 @@ def _cast(path: str, element: str) -> tuple[str, Emitter]:
 CALLS: dict[str, Emitter] = {
     **dict(_in(space, name, *how) for space in NAMESPACES for name, how in _ALIKE.items()),
     **dict(_in("bf16", name, *how) for name, how in _OF_BFLOAT16.items()),
-    **dict(_converter(f"bf16.{name}", *types) for name, types in half.CONVERSIONS.items()),
+    **dict(_of_number(f"bf16.{name}", half.conversion, *how) for name, how in half.CONVERSIONS.items()),
+    **dict(_of_number(f"bf16.{name}", half.code, *types) for name, types in half.CODES.items()),
     **dict((_cast("fp8.fp8_e4m3", "e4m3"), _cast("fp8.fp8_e5m2", "e5m2"))),
 }
 """What a kernel may call, by the name under `cuda`."""

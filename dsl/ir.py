@@ -91,6 +91,7 @@ class Cvt:
     alone. Anything to float rounds once to nearest even.
     "pred" as a target tests src != 0; as a source it is 0 or 1. Too large a number for f16, bf16 and e5m2
     becomes infinity, for e4m3 NaN; with `saturate` (PTX satfinite) the largest finite number. `tag` is Alu's.
+    `rounding`, other than rn to bf16 alone: rz, rd or ru (toward zero, down, up).
     """
 
     dst: Reg
@@ -100,6 +101,7 @@ class Cvt:
     loc: Loc
     saturate: bool = False
     tag: str = ""
+    rounding: str = "rn"
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,7 +245,9 @@ def operation(op: str, type_: str) -> Op:
     raise ir.MalformedIR(f"WarpIR has no operation {op!r} on {type_}")
 
 
-def convert(x: Array, to_type: str, from_type: str, saturate: bool = False) -> Array:
+def convert(
+    x: Array, to_type: str, from_type: str, saturate: bool = False, rounding: str = "rn"
+) -> Array:
     """Convert between element types; the result has the dtype of `to_type`."""
     target = DTYPES[to_type]
     if from_type in FORMATS:
@@ -254,6 +256,8 @@ def convert(x: Array, to_type: str, from_type: str, saturate: bool = False) -> A
         x = x.astype(DTYPES[from_type])
     if to_type == "pred":
         return x != 0
+    if rounding != "rn":
+        return floats.cut(floats.exact_or_odd(x), FORMATS[to_type], rounding)
     if to_type in FORMATS:
         return floats.narrow(floats.exact_or_odd(x), FORMATS[to_type], saturate)
     if target.kind in "iu" and x.dtype.kind == "f":

@@ -18,8 +18,22 @@ import numpy as np
 
 from dsl import floats
 from dsl.floats import Array
-from dsl.half import CONVERSIONS, CORRECTIONS, EXP10_GIVES, EXP10_OF, LN2, LOG2_10, LOG2E, LOG10_2, NUDGE
+from dsl.formats import FORMATS, decode, encode
+from dsl.half import (
+    CODES,
+    CONVERSIONS,
+    CORRECTIONS,
+    EXP10_GIVES,
+    EXP10_OF,
+    LN2,
+    LOG2_10,
+    LOG2E,
+    LOG10_2,
+    NUDGE,
+)
 from dsl.oracle_numbers import Truth, number
+
+BF16 = FORMATS["bf16"]
 
 
 def exact_fma(a: Any, b: Any, c: Any) -> Any:
@@ -158,8 +172,10 @@ class BFloat(Half):
         self.bfloat16: Any = None
         for op in ("eq", "ne", "gt", "ge", "lt", "le"):
             setattr(self, f"h{op}u", self._comparison(_or_unordered(getattr(operator, op))))
-        for name, (source, target) in CONVERSIONS.items():
-            setattr(self, name, functools.partial(_converted, source, target))
+        for name, how in CONVERSIONS.items():
+            setattr(self, name, functools.partial(_converted, *how))
+        for name, types in CODES.items():
+            setattr(self, name, functools.partial(_recoded, *types))
 
     def _saturated(self, value: Any) -> Any:
         """Return a number clamped to [0, 1]; NaN gives 0."""
@@ -203,9 +219,24 @@ class BFloat(Half):
         return number(0 if not math.isinf(a) else 1 if a > 0 else -1, "s32")
 
 
-def _converted(source: str, target: str, value: Any) -> Any:
-    """Return a number as `source` and then as `target`."""
-    return number(number(value, source), target)
+def _converted(source: str, target: str, rounding: str, value: Any) -> Any:
+    """Return a number as `source` and then, rounded, as `target`."""
+    given = number(value, source)
+    if target == "bf16":
+        exact = float(given) if source in ("f32", "f64") else int(given)
+        return number(decode(encode(exact, BF16, rounding=rounding), BF16), target)
+    if source != "bf16" or target == "f32" or not math.isfinite(given):
+        return number(given, target)
+    with np.errstate(all="ignore"):
+        whole = {"rn": np.rint, "rz": np.trunc, "rd": np.floor, "ru": np.ceil}[rounding](np.float64(given))
+    return number(whole, target)
+
+
+def _recoded(source: str, target: str, value: Any) -> Any:
+    """Return the bits of a bfloat16 as an integer, or the other way; NaN has the canonical bits."""
+    if source == "bf16":
+        return number(encode(float(number(value, source)), BF16), target)
+    return number(decode(int(value) & 0xFFFF, BF16), target)
 
 
 class Float8:

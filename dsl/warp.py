@@ -142,11 +142,8 @@ def _cvt(warp: Warp, instr: ir.Cvt, mask: Array) -> None:
         if instr.from_type in ir.REGISTER_TYPES
         else _narrow_source(warp, instr)
     )
-    warp.write(
-        instr.dst,
-        widen(lane_ops.convert(source, instr.to_type, instr.from_type, instr.saturate), instr.dst.type),
-        mask,
-    )
+    found = lane_ops.convert(source, instr.to_type, instr.from_type, instr.saturate, instr.rounding)
+    warp.write(instr.dst, widen(found, instr.dst.type), mask)
 
 
 def _narrow_source(warp: Warp, instr: ir.Cvt) -> Array:

@@ -84,3 +84,18 @@ def test_bfloat16_before_8_bits_rounds_twice_and_gives_another_number() -> None:
     bf16, e4m3 = FORMATS["bf16"], FORMATS["e4m3"]
     x = 6.250491
     assert (encode(x, e4m3), encode(decode(encode(x, bf16), bf16), e4m3)) == (77, 76)
+
+
+@pytest.mark.parametrize(
+    ("x", "down", "up"),
+    [
+        (1.0, 1.0, 1.0),
+        (1.00001, 1.0, 1.0078125),
+        (-1.00001, -1.0078125, -1.0),
+        (1e39, 2.0**128 - 2.0**120, math.inf),
+    ],
+)
+def test_codes_round_to_the_side_that_is_asked_for(x: float, down: float, up: float) -> None:
+    form = FORMATS["bf16"]
+    by_way = {way: decode(encode(x, form, rounding=way), form) for way in ("rz", "rd", "ru")}
+    assert by_way == {"rz": down if x > 0 else up, "rd": down, "ru": up}

@@ -359,6 +359,52 @@ def test_floats_saturate_at_the_width_of_small_integers_too(dtype: Any) -> None:
     ]
 
 
+@cuda.jit
+def ways_to_bfloat16(f, i, u, w, out, back, short):
+    k = cuda.grid(1)
+    b = cuda.bf16
+    if k < f.size:
+        out[0, k] = b.float32_to_bfloat16_rz(f[k])
+        out[1, k] = b.float32_to_bfloat16_rd(f[k])
+        out[2, k] = b.float2bfloat16_ru(f[k])
+        out[3, k] = b.int32_to_bfloat16_rz(i[k])
+        out[4, k] = b.int32_to_bfloat16_rd(i[k])
+        out[5, k] = b.int2bfloat16_ru(i[k])
+        out[6, k] = b.uint64_to_bfloat16_ru(u[k])
+        out[7, k] = b.ull2bfloat16_rz(u[k])
+        out[8, k] = b.int64_to_bfloat16_rd(w[k])
+        out[9, k] = b.int16_as_bfloat16(np.int16(i[k] & 0x7F7F))
+        x = cuda.bf16.bfloat16(f[k])
+        back[0, k] = b.bfloat16_to_int32_rn(x)
+        back[1, k] = b.bfloat16_to_int32_rz(x)
+        back[2, k] = b.bfloat162int_rd(x)
+        back[3, k] = b.bfloat16_to_int32_ru(x)
+        short[k] = b.bfloat16_as_int16(x)
+
+
+def test_bfloat16_rounds_to_every_side_as_the_name_says() -> None:
+    form, rng, size = FORMATS["bf16"], np.random.default_rng(8), 1500
+    f = np.ldexp(rng.integers(-70000, 70000, size) / 256, rng.integers(-150, 120, size)).astype(np.float32)
+    f[:9] = [0, -0.0, np.inf, -np.inf, np.nan, 3.4028235e38, -3.4028235e38, 1e-45, -1e-45]
+    w = rng.integers(-(2**63), 2**63 - 1, size) >> (np.arange(size) % 63)
+    w[:4] = [2**63 - 1, -(2**63), 2**53 + 1, -(2**53) - 1]
+    i, u = (w >> 32).astype(np.int32), w.astype(np.uint64)
+    outs = np.zeros((10, size), bfloat16), np.zeros((4, size), np.int32), np.zeros(size, np.int16)
+    out, back, short = run(ways_to_bfloat16, size, f, i, u, w, *outs)[4:]
+    for row, (x, way) in enumerate([
+        (f, "rz"), (f, "rd"), (f, "ru"), (i, "rz"), (i, "rd"), (i, "ru"), (u, "ru"), (u, "rz"), (w, "rd"),
+    ]):  # fmt: skip
+        wanted = [encode(v, form, rounding=way) for v in x.tolist()]
+        np.testing.assert_array_equal(bits(out[row]), wanted, err_msg=f"row {row} {way}")
+    np.testing.assert_array_equal(out[9].view(np.int16), i & 0x7F7F)
+    x = exactly(f.astype(bfloat16))
+    for row, whole in enumerate((np.rint, np.trunc, np.floor, np.ceil)):
+        wanted = np.clip(np.nan_to_num(whole(x), nan=0.0), -(2.0**31), 2.0**31 - 1).astype(np.int32)
+        np.testing.assert_array_equal(back[row], wanted)
+    kept = ~np.isnan(x)
+    np.testing.assert_array_equal(short[kept], f.astype(bfloat16).view(np.int16)[kept])
+
+
 # functions, types and spellings
 
 
