@@ -26,9 +26,8 @@ import numpy as np
 from dsl.floats import narrow
 from dsl.formats import FORMATS, decode
 from dsl.near import unknown
-from gpusim.errors import BadOption, UnknownName, reason
+from gpusim.errors import BadOption, UnknownName
 from gpusim.memory import CAPACITY_BYTES, VirtualArray
-from gpusim.table import counted
 
 NARROW = {str(form.dtype): form for form in FORMATS.values()}
 DTYPES = (
@@ -99,8 +98,7 @@ def _assign(kernel: str, names: list[str], texts: Sequence[str]) -> dict[str, st
         named = NAMED.match(text)
         name = named.group(1) if named else next((n for n in in_order if n not in given), "")
         if not name:
-            raise BadOption(f"--arg {text}: {signature} takes {counted(len(names), 'argument')}, "
-                            f"{len(texts)} {'is' if len(texts) == 1 else 'are'} given")
+            raise BadOption(f"--arg {text}: {signature} takes {len(names)} arguments, {len(texts)} are given")
         if name not in names:
             raise UnknownName(unknown(f"--arg {text}: {signature} has no parameter", name, names, "it has"))
         if name in given:
@@ -271,9 +269,9 @@ def _from_file(path: str) -> np.ndarray:
         array = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise BadOption(f"--arg @{path}: {_why_not_read(error)}") from None
-    if not isinstance(array, np.ndarray) or array.dtype.name not in DTYPES:
+    if not isinstance(array, np.ndarray) or not (array.dtype.fields or array.dtype.name in DTYPES):
         raise BadOption(f"--arg @{path}: holds {getattr(array, 'dtype', type(array).__name__)}, a kernel "
-                        f"takes {', '.join(DTYPES)}")
+                        f"takes {', '.join(DTYPES)}, and records of them")
     if not array.dtype.isnative:
         raise BadOption(f"--arg @{path}: holds {array.dtype.str}, {array.dtype.name} in the other byte "
                         "order; save a.astype(a.dtype.newbyteorder('='))")
@@ -285,6 +283,4 @@ def _from_file(path: str) -> np.ndarray:
 
 def _why_not_read(error: Exception) -> str:
     """Return numpy's reason, or a plainer one where numpy takes a file of another kind for a pickle."""
-    if isinstance(error, OSError) and error.strerror:
-        return reason(error)
     return "not a .npy file of numbers" if "pickle" in str(error) else str(error)

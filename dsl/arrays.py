@@ -7,13 +7,18 @@ negative index once). Views are in dsl/slices.py and dsl/views.py. Which ncu met
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from dsl import packed
 from dsl.builder import Builder
-from dsl.elements import Element, bytes_of
+from dsl.elements import Element, RecordType, VectorType, bytes_of
 from dsl.ir import BYTES, Atom, Chk, Imm, Ld, Operand, Reg, St
 from dsl.lowering import convert
-from dsl.types import FLOATS, TYPE_NAMES, register_type
-from dsl.values import Arr, Tup, Val, Value, Vec, describe
-from gpusim.table import counted
+from dsl.types import FLOATS, register_type
+from dsl.values import Arr, Rec, Tup, Val, Value, Vec, describe
+
+MAX_COPIED_BYTES = 1024
+"""Bytes of a record that an assignment copies; each is a load and a store."""
 
 
 def extent(b: Builder, array: Arr, dim: int) -> Val:
@@ -86,7 +91,7 @@ def refuse_rank(b: Builder, array: Arr, given: int) -> None:
     rank = len(array.shape)
     letters = ", ".join("ijklmnpq"[:rank]) or "()"
     raise b.refuse(
-        f"{array.name!r} has {counted(rank, 'dimension')} and gets {counted(given, 'index', 'indices')}",
+        f"{array.name!r} has {rank} dimensions and gets {given} index{'es' if given > 1 else ''}",
         f"index it with a tuple of {rank}: {array.name}[{letters}]"
         if rank > 1
         else f"index it as {array.name}[{letters}]",
@@ -96,7 +101,7 @@ def refuse_rank(b: Builder, array: Arr, given: int) -> None:
 def checked(b: Builder, array: Arr, dim: int, item: Value) -> Operand:
     """Return an index (s64) of one dimension, checked against its extent and wrapped if it is negative."""
     if not isinstance(item, Val) or item.type in FLOATS:
-        kind = f"a {TYPE_NAMES[item.type]}" if isinstance(item, Val) else "not a number"
+        kind = item.type if isinstance(item, Val) else "not a number"
         raise b.refuse(f"index {dim} of {array.name!r} is {kind}", "use an integer, e.g. int(x)")
     known = array.shape[dim]
     value = item.constant
@@ -120,28 +125,28 @@ def plain(b: Builder, array: Arr, what: str) -> str:
 
 
 def load(b: Builder, array: Arr, addr: Operand, cache: str = "") -> Value:
-    """Load one element, with PTX's cache hint if one is given; a vector in as few accesses as may be."""
+    """Load one element, with PTX's cache hint if one is given; a vector in as few accesses as may be.
+
+    A record is not loaded: it is the place where it lies.
+    """
+    if isinstance(array.type, RecordType):
+        return Rec((Val(addr, "s64"),), array.name, array.space, array.type)
     if isinstance(array.type, str):
         return _load_numbers(b, array, array.type, addr, 1, cache)[0]
     vector, items = array.type, []
     for first in range(0, vector.count, vector.numbers_an_access):
-        at = _beyond(b, addr, first * BYTES[vector.element])
+        at = packed.beyond(b, addr, first * BYTES[vector.element])
         items += _load_numbers(b, array, vector.element, at, vector.numbers_an_access, cache)
     return Vec(tuple(items), vector)
 
 
 def _load_numbers(b: Builder, array: Arr, element: str, addr: Operand, count: int, cache: str) -> list[Val]:
     """Load numbers that lie side by side, as one access."""
+    if array.packed:
+        return [packed.load(b, array, element, addr)]
     dsts = tuple(b.reg(register_type(element)) for _ in range(count))
     b.emit(Ld(array.space, element, dsts, addr, array.name, b.loc, cache))
     return [Val(dst, element) for dst in dsts]
-
-
-def _beyond(b: Builder, addr: Operand, nbytes: int) -> Operand:
-    """Return the address some bytes further on."""
-    if isinstance(addr, Imm):
-        return Imm(addr.value + nbytes)
-    return b.alu("add", "s64", addr, Imm(nbytes)) if nbytes else addr
 
 
 def _refuse_constant(b: Builder, array: Arr) -> None:
@@ -152,14 +157,28 @@ def _refuse_constant(b: Builder, array: Arr) -> None:
 
 
 def store(b: Builder, array: Arr, addr: Operand, value: Value, cache: str = "") -> None:
-    """Store one element, a number converted to the array's type, with PTX's cache hint if one is given."""
+    """Store one element, with PTX's cache hint if one is given.
+
+    A number is converted to the array's type; a vector and a record have to be of it.
+    """
     _refuse_constant(b, array)
-    if isinstance(array.type, str):
-        if not isinstance(value, Val):
-            raise b.mistake(f"{array.name!r} is assigned {describe(value)}", "store one number at a time")
+    if isinstance(array.type, RecordType):
+        _store_record(b, array, array.type, addr, value)
+    elif isinstance(array.type, VectorType):
+        _store_vector(b, array, array.type, addr, value, cache)
+    elif not isinstance(value, Val):
+        raise b.mistake(f"{array.name!r} is assigned {describe(value)}", "store one number at a time")
+    else:
         operand = convert(b, value, array.type).operand
-        return b.emit(St(array.space, array.type, (operand,), addr, array.name, b.loc, cache))
-    vector = array.type
+        if array.packed:
+            packed.store(b, array, array.type, addr, operand)
+        else:
+            b.emit(St(array.space, array.type, (operand,), addr, array.name, b.loc, cache))
+
+
+def _store_vector(
+    b: Builder, array: Arr, vector: VectorType, addr: Operand, value: Value, cache: str
+) -> None:
     if not isinstance(value, Vec) or value.type != vector:
         raise b.mistake(
             f"{array.name!r}, an array of {vector.name}, is assigned {describe(value)}",
@@ -167,10 +186,27 @@ def store(b: Builder, array: Arr, addr: Operand, value: Value, cache: str = "") 
         )
     values, step = tuple(v.operand for v in value.items if isinstance(v, Val)), vector.numbers_an_access
     for first in range(0, vector.count, step):
-        at = _beyond(b, addr, first * BYTES[vector.element])
+        at = packed.beyond(b, addr, first * BYTES[vector.element])
         part = values[first : first + step]
         b.emit(St(array.space, vector.element, part, at, array.name, b.loc, cache))
-    return None
+
+
+def _store_record(b: Builder, array: Arr, record: RecordType, addr: Operand, value: Value) -> None:
+    """Copy a record byte by byte, as numba.cuda does."""
+    if not isinstance(value, Rec) or (value.type.fields, value.type.bytes) != (record.fields, record.bytes):
+        raise b.mistake(
+            f"{array.name!r}, an array of {record.name}, is assigned {describe(value)}",
+            "assign a record of the same type, or field by field",
+        )
+    if "local" in (array.space, value.space) or record.bytes > MAX_COPIED_BYTES:
+        raise b.refuse(
+            f"a copy of a whole record of {record.bytes} bytes from {value.space} to {array.space} memory",
+            "assign field by field",
+        )
+    (at,) = value.items
+    assert isinstance(at, Val)
+    source = replace(array, name=value.name, space=value.space)
+    packed.copy(b, source, at.operand, array, addr, record.bytes)
 
 
 def atomic(
@@ -192,6 +228,8 @@ def atomic(
         )
     _refuse_constant(b, array)
     element = plain(b, array, "an atomic")
+    if array.packed:
+        raise b.mistake(f"an atomic on a field of packed records of {array.name!r}", "use align=True")
     addr = address(b, array, index)
     dst: Reg | None = b.reg(element) if used else None
     b.emit(Atom(op, array.space, element, dst, addr, value, array.name, b.loc, compare))

@@ -184,6 +184,8 @@ def _private_copy(value: Any, roots: dict[int, tuple[np.ndarray, int]]) -> Any:
     """Return an argument with copies of its arrays; `roots` maps what is copied to (copy, host address)."""
     if isinstance(value, tuple):
         return rebuilt(value, [_private_copy(item, roots) for item in value])
+    if isinstance(value, np.void):
+        value = np.asarray(value)
     array = value._view if isinstance(value, DeviceArray) else value
     if not isinstance(array, np.ndarray):
         return array

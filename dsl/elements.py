@@ -1,4 +1,4 @@
-"""What the elements of an array are: plain numbers, or vectors such as float32x4.
+"""What the elements of an array are: plain numbers, vectors such as float32x4, or records.
 
 What it models: numba.cuda's vector types with CUDA's alignments, and how many accesses the card needs for
 one: at most 16 bytes each; a vector of 3 is three accesses, aligned as its number is. What it leaves out:
@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dsl.ir import BYTES
-from dsl.types import TYPE_NAMES
 
 AXES = "xyzw"
 ACCESS_BYTES = 16
@@ -69,8 +68,37 @@ VECTORS = {
     **{f"{c_name}{k}": _BY_NUMBER[f"{name}x{k}"] for c_name, name in ALIASES.items() for k in range(1, 5)},
 }
 """Every vector type by its names: `float32x4` and `float4`."""
-Element = str | VectorType
-"""An element type of `ir.BYTES`, or a vector."""
+@dataclass(frozen=True)
+class Field:
+    """Describe a field of a record: its element type, None where the language has none for what it `holds`.
+
+    shape: of the array that the field is, () for one element. offset: bytes from the record's start.
+    """
+
+    name: str
+    element: Element | None
+    shape: tuple[int, ...]
+    offset: int
+    holds: str
+
+
+@dataclass(frozen=True)
+class RecordType:
+    """Describe a record: its fields and size; `aligned` says that numpy made it with align=True."""
+
+    fields: tuple[Field, ...]
+    bytes: int
+    alignment: int
+    aligned: bool
+
+    @property
+    def name(self) -> str:
+        """Return what a message calls it."""
+        return f"records of {', '.join(f.name for f in self.fields)}"
+
+
+Element = str | VectorType | RecordType
+"""An element type of `ir.BYTES`, a vector, or a record."""
 
 
 def bytes_of(element: Element) -> int:
@@ -84,10 +112,7 @@ def alignment_of(element: Element) -> int:
 
 
 def number_of(element: Element) -> str:
-    """Return the type of the numbers that an element is made of."""
+    """Return the type of the numbers that an element is made of, u8 for a record's bytes."""
+    if isinstance(element, RecordType):
+        return "u8"
     return element if isinstance(element, str) else element.element
-
-
-def name_of(element: Element) -> str:
-    """Return the name of an element type, for people."""
-    return TYPE_NAMES[element] if isinstance(element, str) else element.name

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from dsl import arrays, lowering, members, slices, surface
-from dsl.elements import bytes_of
+from dsl.elements import RecordType, VectorType, bytes_of
 from dsl.frame import Frame
 from dsl.ir import Imm
 from dsl.lowering import convert
 from dsl.types import TYPE_NAMES, register_type, unify
-from dsl.values import Arr, Chosen, Device, Group, Member, Method, Static, Tup, Val, Value, Vec, describe
+from dsl.values import Arr, Chosen, Device, Group, Member, Method, Rec, Static, Tup, Val, Value, Vec, describe
 
 BINARY: dict[type[ast.operator], str] = {
     ast.Add: "add",
@@ -123,6 +123,8 @@ def _attribute(frame: Frame, node: ast.Attribute) -> Value:
             return surface.attribute(frame, f"{path}.{node.attr}")
         case Arr():
             return _array_attribute(frame, base, node.attr)
+        case Rec():
+            return field_of(frame, base, node.attr)
         case Chosen():
             return _static_attribute(frame, members.known(frame.builder, base), node.attr)
         case Static(obj=obj) | Member(member=obj):
@@ -167,6 +169,8 @@ def _array_attribute(frame: Frame, array: Arr, attr: str) -> Value:
             return Method(array, attr)
         case "T":
             return slices.transposed(b, array)
+    if isinstance(array.type, RecordType):
+        return field_of(frame, array, attr)
     raise b.refuse(
         f"the array attribute {array.name}.{attr}",
         "arrays have shape, size, ndim, strides, dtype, itemsize, T and view(dtype) in a kernel",
@@ -177,7 +181,18 @@ def _dtype(array: Arr) -> Value:
     """Return what stands for the type of an array's elements: a dtype, or the name of a vector type."""
     if isinstance(array.type, str):
         return Static(np.dtype(TYPE_NAMES[array.type]))
-    return Device(array.type.name)
+    return Device(array.type.name) if isinstance(array.type, VectorType) else Static(array.type)
+
+
+def field_of(frame: Frame, base: Rec | Arr, key: str | ast.expr) -> Value:
+    """Return a field of a record, or of all records of an array: `r.x`, `r["x"]`, `a.x`."""
+    from dsl import records
+
+    assert isinstance(base.type, RecordType)
+    field = records.named(frame, base.type, key)
+    if isinstance(base, Arr):
+        return records.column(frame.builder, base, base.type, field)
+    return records.value(frame.builder, base, field)
 
 
 def _binop(frame: Frame, node: ast.BinOp) -> Value:

@@ -21,8 +21,8 @@ import numpy as np
 from dsl.arrays import row_major
 from dsl.builder import Builder
 from dsl.constants import Bank
-from dsl.elements import Element, bytes_of, number_of
-from dsl.ir import BYTES, Imm, Loc, LocalArray, Multiple, Reg, SharedArray
+from dsl.elements import Element, RecordType, bytes_of, number_of
+from dsl.ir import Imm, Loc, LocalArray, Multiple, Reg, SharedArray
 from dsl.lowering import constant, convert
 from dsl.members import chosen
 from dsl.source import Source
@@ -31,13 +31,13 @@ from dsl.types import (
     ArgType,
     MemberType,
     TupleType,
-    element_type,
     labels,
     plain_type,
     register_type,
+    stored_type,
     unify,
 )
-from dsl.values import Arr, Group, Member, Static, Tup, Val, Value, describe
+from dsl.values import Arr, Group, Member, Rec, Static, Tup, Val, Value, describe
 from gpusim.errors import UnsupportedFeature
 
 DYNAMIC_ALIGNMENT_BYTES = 16
@@ -235,9 +235,10 @@ class Frame:
             return Member(Imm(int(obj)), "s64", obj)
         if isinstance(obj, Enum):
             return chosen(obj)
-        if isinstance(obj, (bool, int, float, np.generic)):
+        if isinstance(obj, (bool, int, float, np.generic)) and not isinstance(obj, np.void):
             try:
-                return constant(obj.item() if isinstance(obj, np.generic) else obj, plain_type(obj).type)
+                element = str(plain_type(obj).type)
+                return constant(obj.item() if isinstance(obj, np.generic) else obj, element)
             except UnsupportedFeature as error:
                 raise self.builder.refuse(
                     f"the constant {name or obj!r}: {error}", "use a number of another type"
@@ -250,7 +251,7 @@ class Frame:
 
     def _constant_array(self, ary: np.ndarray, name: str) -> Value:
         """Return a numpy array that the kernel finds outside as an array in constant memory."""
-        element = element_type(ary.dtype)
+        element = stored_type(ary.dtype)
         if element is None or ary.ndim == 0:
             what = "has no dimensions" if element else f"holds {ary.dtype}"
             raise self.builder.refuse(
@@ -366,12 +367,16 @@ class Frame:
         return self._plain_parameter(name, arg)
 
     def _plain_parameter(self, name: str, arg: ArgType) -> Value:
-        if arg.ndim is None:
+        if isinstance(arg.type, RecordType) and not arg.ndim:
+            base = Val(self.builder.param(f"{name}.base", "u64"), "s64")
+            return Rec((base,), name, "global", arg.type)
+        if arg.ndim is None and isinstance(arg.type, str):
             return Val(self.builder.param(name, register_type(arg.type)), arg.type)
-        strides: list[int | None] = [None] * arg.ndim
-        if arg.ndim and arg.layout in "CF":
-            strides[-1 if arg.layout == "C" else 0] = BYTES[arg.type]
-        return Arr(name, "global", arg.type, (None,) * arg.ndim, tuple(strides))
+        rank = arg.ndim or 0
+        strides: list[int | None] = [None] * rank
+        if rank and arg.layout in "CF":
+            strides[-1 if arg.layout == "C" else 0] = bytes_of(arg.type)
+        return Arr(name, "global", arg.type, (None,) * rank, tuple(strides), packed=not arg.aligned)
 
     def allocate(
         self, node: ast.Call, space: str, shape: tuple[int, ...], element: Element, align: int

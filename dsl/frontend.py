@@ -89,7 +89,7 @@ def _function(unit: Unit, source: Source, arg_types: tuple[AnyType, ...]) -> ir.
         name=unit.kernel,
         file=source.file,
         params=tuple(
-            ir.Param(name, leaf.type, leaf.ndim, leaf.layout)
+            ir.Param(name, leaf.type if isinstance(leaf.type, str) else "record", leaf.ndim, leaf.layout)
             for parameter, type_ in zip(unit.parameters, arg_types, strict=True)
             for name, leaf in leaf_types(parameter, type_)
         ),

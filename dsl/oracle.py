@@ -11,9 +11,8 @@ threads wait.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from traceback import walk_tb
 from types import CodeType, FunctionType
@@ -24,15 +23,16 @@ import numpy as np
 from dsl import request_rules
 from dsl.copies import Copies
 from dsl.machine import count_mma
-from dsl.messages import Dim3, Wraps, dim3, kernel_fault, linear_count, raised_by_kernel, unlinear
+from dsl.messages import Dim3, dim3, kernel_fault, linear_count, raised_by_kernel, unlinear
 from dsl.oracle_arrays import Access, Recorder, Tracked
 from dsl.oracle_cuda import Cuda, SharedMemory
 from dsl.oracle_iterations import Iterations
 from dsl.oracle_rebuild import Rebuilder, argument
+from dsl.oracle_records import Record
 from dsl.oracle_threads import Strand, Thread, check_barrier, raise_lines
 from dsl.oracle_warp import let_go
 from dsl.ptx_calls import MMA_TYPES
-from dsl.types import labels, rebuilt
+from dsl.types import is_aligned, labels, rebuilt
 from gpusim.counters import ConstantCounts, Counters, SharedCounts, SpaceCounts
 from gpusim.errors import UnsupportedFeature, UserError
 from gpusim.memory import GlobalMemory, owner_of
@@ -69,7 +69,7 @@ class OracleRun:
     order that the card would know. counters: of memory, barriers, warp operations and wrapped
     indices; `arithmetic` and `hierarchy` stay 0. shared_buffers: name and bytes of each static shared array
     of a block. untyped_spaces: where elements lie that dsl/types.py has no type for, so that their requests
-    are not the card's. has_local: a thread has a local array. wraps: negative indices.
+    are not the card's. has_local: a thread has a local array.
     """
 
     accesses: list[list[Access]]
@@ -79,7 +79,6 @@ class OracleRun:
     shared_buffers: tuple[tuple[str, int], ...] = ()
     untyped_spaces: frozenset[str] = frozenset()
     has_local: bool = False
-    wraps: Wraps = field(default_factory=Counter)
 
 
 def as_counters(run: OracleRun) -> Counters:
@@ -313,6 +312,8 @@ class _Placer:
         """Return an argument as kernels see it, in a tuple item by item."""
         if isinstance(value, tuple):
             return rebuilt(value, map(self.argument, value, labels(name, value)))
+        if isinstance(value, np.void) or (isinstance(value, np.ndarray) and value.ndim == 0):
+            return Record(self.tracked(np.asarray(value), name))
         if hasattr(value, "shape") and not isinstance(value, np.generic):
             return self.tracked(value, name)
         return argument(value)
@@ -327,7 +328,8 @@ class _Placer:
             )
         data = value if isinstance(value, np.ndarray) else value[...]
         address = value.address if hasattr(value, "address") else self.address(data)
-        return Tracked(data, "global", name, address, self.recorder)
+        packed = not data.dtype.fields and not is_aligned(data, data.itemsize)
+        return Tracked(data, "global", name, address, self.recorder, packed=packed)
 
 
 def _arguments(function: FunctionType, args: Sequence[Any], recorder: Recorder) -> tuple[Any, ...]:
@@ -378,6 +380,5 @@ def run(
     )
     for number in range(linear_count(launch.grid)) if blocks is None else blocks:
         _run_block(launch, number)
-    result.wraps = recorder.wraps
-    result.counters.wrapped_indices = recorder.wraps.total()
+    result.counters.wrapped_indices = recorder.wrapped_indices
     return result

@@ -7,13 +7,10 @@ grouped the accesses into warps.
 
 from __future__ import annotations
 
-import dis
-import functools
 import operator
 import sys
-from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterator
-from itertools import pairwise
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
@@ -24,8 +21,8 @@ from dsl.copies import Copies
 from dsl.elements import VectorType
 from dsl.floats import Array
 from dsl.formats import FORMATS
-from dsl.ir import BYTES, SHORT_LOOP, STEP_PARTS
-from dsl.messages import LANES, Wraps
+from dsl.ir import BYTES
+from dsl.messages import LANES
 from dsl.oracle_numbers import KINDS, element_in, literal, number, same_or_computable
 from dsl.oracle_threads import Site, Strand, Thread
 from dsl.oracle_vectors import Vector, VectorMaker, from_record
@@ -72,9 +69,7 @@ class Recorder:
         self.block: messages.Dim3 = (1, 1, 1)
         self.strand: Strand
         self.groups: dict[GroupKey, dict[int, Access]] = defaultdict(dict)
-        self.wraps: Wraps = Counter()
-        self.dynamic_arrays: set[str] = set()
-        """Names of arrays in dynamic shared memory."""
+        self.wrapped_indices = 0
         self.untyped_spaces: set[str] = set()
         self.copies = Copies()
         self._sites: dict[Hashable, Site] = {}
@@ -133,7 +128,8 @@ class Recorder:
         path = (site.number, op, array.name, thread.region, *thread.loops)
         occurrence = thread.occurrences.get(path, 0)
         thread.occurrences[path] = occurrence + 1
-        if array.vector is None and array.data.dtype.name not in NUMPY_NAMES:
+        dtype = array.data.dtype
+        if array.vector is None and not dtype.fields and dtype.name not in NUMPY_NAMES:
             self.untyped_spaces.add(array.space)
         access = Access(array.space, array.name, address, size, op, site.file, site.line, copied)
         thread.accesses.append(access)
@@ -179,11 +175,11 @@ class Recorder:
                 )  # fmt: skip
             self.record(array, at, op, frame, size)
 
-    def step(self, file: str, line: int, parts: int = STEP_PARTS) -> None:
-        """Count an iteration of a loop, in parts of a step; raise EndlessLoop after max_steps."""
+    def step(self, file: str, line: int) -> None:
+        """Count an iteration of a loop with no bound known; raise EndlessLoop after max_steps."""
         thread, limit = self.thread, self.max_steps
-        thread.step_parts += parts
-        if limit is not None and thread.step_parts > limit * STEP_PARTS:
+        thread.steps += 1
+        if limit is not None and thread.steps > limit:
             who = f"thread {thread.tid}"
             raise messages.endless_loop(self.kernel, thread.ctaid, who, limit, file, line)
 
@@ -202,25 +198,9 @@ class Recorder:
                 frame.f_code.co_filename,
                 frame.f_lineno,
                 self.strict_index,
-                array.name in self.dynamic_arrays,
             )
-        if not _stores_again(frame):
-            self.wraps[frame.f_code.co_filename, frame.f_lineno, array.name] += 1
+        self.wrapped_indices += 1
         return index + extent
-
-
-@functools.cache
-def _augmented_stores(code: CodeType) -> frozenset[int]:
-    """Return the offsets of the stores of `a[i] += x`, which bring the array and the index back on top."""
-    pairs = pairwise(dis.get_instructions(code))
-    swaps = ("SWAP", "ROT_THREE")
-    return frozenset(b.offset for a, b in pairs if b.opname == "STORE_SUBSCR" and a.opname in swaps)
-
-
-def _stores_again(frame: FrameType) -> bool:
-    """Say whether a frame stores where it has just loaded from; its index was worked out, and wrapped, once.
-    """
-    return frame.f_lasti in _augmented_stores(frame.f_code)
 
 
 def _position(frame: FrameType) -> tuple[int | None, ...]:
@@ -249,20 +229,16 @@ Item = Callable[[int, FrameType], Any]
 """Gives the k-th item of a loop; the frame is the place in the kernel that reads it."""
 
 
-def counted(recorder: Recorder, length: int, item: Item) -> Iterator[Any]:
-    """Yield the items of a loop, and tell the recorder which iteration a thread is in; count a long one."""
+def counted(recorder: Recorder, counts: Iterable[int], item: Item) -> Iterator[Any]:
+    """Yield the items of a loop, and tell the recorder which iteration a thread is in."""
     frame, loops, places = sys._getframe(1), recorder.thread.loops, recorder.thread.loop_lines
-    parts = int(length > SHORT_LOOP)
     depth = len(loops)
     loops.append(-1)
     places.append(recorder.lines(frame))
     try:
-        for k in range(length):
-            if parts:
-                recorder.step(frame.f_code.co_filename, frame.f_lineno, parts)
+        for k in counts:
             loops[depth] += 1
             yield item(k, frame)
-        recorder.step(frame.f_code.co_filename, frame.f_lineno, parts)
     finally:
         del loops[depth:], places[depth:]
 
@@ -271,10 +247,11 @@ class Tracked:
     """Stand for one array of a kernel, or for a part of it.
 
     address: of its first byte in its space. start: of the first byte of the whole array. vector: the type of
-    its elements if they are vectors. dynamic: it is dynamic shared memory.
+    its elements if they are vectors. packed: they are fields of packed records, moved byte by byte. dynamic:
+    it is dynamic shared memory.
     """
 
-    __slots__ = ("address", "data", "dynamic", "name", "recorder", "space", "start", "vector")
+    __slots__ = ("address", "data", "dynamic", "name", "packed", "recorder", "space", "start", "vector")
 
     def __init__(
         self,
@@ -285,9 +262,10 @@ class Tracked:
         recorder: Recorder,
         vector: VectorType | None = None,
         start: int | None = None,
+        packed: bool = False,
     ) -> None:
         self.data, self.space, self.name, self.address, self.recorder = data, space, name, address, recorder
-        self.vector, self.start = vector, address if start is None else start
+        self.vector, self.start, self.packed = vector, address if start is None else start, packed
         self.dynamic = False
 
     shape = property(lambda self: literal(self.data.shape))
@@ -301,7 +279,7 @@ class Tracked:
         return len(self.data)
 
     def __iter__(self) -> Iterator[Any]:
-        return counted(self.recorder, len(self.data), self.load)
+        return counted(self.recorder, range(len(self.data)), self.load)
 
     def locate(self, index: Any, frame: FrameType) -> tuple[Any, ...]:
         """Return the index as a tuple of checked numbers (and slices); raise OutOfBounds."""
@@ -321,17 +299,20 @@ class Tracked:
             address += i * stride
         return address
 
-    def _part(self, index: tuple[Any, ...]) -> Tracked:
-        """Return a row or a slice, sharing the storage."""
+    def _part(self, index: Any, packed: bool | None = None) -> Tracked:
+        """Return a row, a slice or a field of all records, sharing the storage."""
         part = self.data[index]
         offset = part.__array_interface__["data"][0] - self.data.__array_interface__["data"][0]
+        address, packed = self.address + offset, self.packed if packed is None else packed
         return Tracked(
-            part, self.space, self.name, self.address + offset, self.recorder, self.vector, self.start
+            part, self.space, self.name, address, self.recorder, self.vector, self.start, packed
         )
 
     def _of(self, data: Array) -> Tracked:
         """Return another view of the same first element."""
-        return Tracked(data, self.space, self.name, self.address, self.recorder, self.vector, self.start)
+        return Tracked(
+            data, self.space, self.name, self.address, self.recorder, self.vector, self.start, self.packed
+        )
 
     @property
     def T(self) -> Tracked:  # noqa: N802 - numpy's name
@@ -368,6 +349,15 @@ class Tracked:
             raise ValueError(f"{self.name!r} has no view of shape {data.shape}: its data would have to move")
         return self._of(data)
 
+    def column(self, name: str) -> Tracked:
+        """Return one field of all records."""
+        return self._part(name, packed=not self.data.dtype.isalignedstruct)
+
+    def __getattr__(self, name: str) -> Tracked:
+        if self.vector is None and name in (self.data.dtype.names or ()):
+            return self.column(name)
+        raise AttributeError(f"the array {self.name!r} has no attribute {name!r}")
+
     def view(self, dtype: Any) -> Tracked:
         """Return the same bytes as elements of another type; raise LaunchRefused where they do not fit."""
         vector = dtype.type if isinstance(dtype, VectorMaker) else None
@@ -382,19 +372,32 @@ class Tracked:
         data = self.data.view(wanted)
         return Tracked(data, self.space, self.name, self.address, self.recorder, vector, self.start)
 
+    def record_bytes(self, address: int, op: str, frame: FrameType) -> None:
+        """Record an access of each byte of an element."""
+        for at in range(address, address + self.data.itemsize):
+            self.recorder.record(self, at, op, frame, 1)
+
     def _record(self, where: tuple[int, ...], op: str, frame: FrameType) -> None:
         self.recorder.touch(self, where, "load of" if op == "load" else "store to", frame)
-        if self.vector is None:
+        if self.packed or (self.data.dtype.fields and self.vector is None):
+            self.record_bytes(self.address_of(where), op, frame)
+        elif self.vector is None:
             self.recorder.record(self, self.address_of(where), op, frame, self.data.itemsize)
         else:
             self.recorder.vector(self, self.address_of(where), op, frame)
 
     def load(self, index: Any, frame: FrameType) -> Any:
         """Return an element (a part, for an index of slices) and record the access at a place."""
+        if isinstance(index, str):
+            return self.column(index)
         where = self.locate(index, frame)
         value = self.data[where]
         if isinstance(value, np.ndarray):
             return self._part(where)
+        if self.vector is None and self.data.dtype.fields:
+            from dsl.oracle_records import Record
+
+            return Record(self._part((*where, ...)))
         self._record(where, "load", frame)
         return from_storage(value) if self.vector is None else from_record(self.vector, value)
 
@@ -403,11 +406,19 @@ class Tracked:
         where = self.locate(index, frame)
         if self.space == "const":
             raise TypeError(f"{self.name!r} is in constant memory, which nobody writes")
+        contents = self._stored(value, frame)
         self._record(where, "store", frame)
-        self.data[where] = self._stored(value)
+        self.data[where] = contents
 
-    def _stored(self, value: Any) -> Any:
-        """Return what is written of a number, or of a vector, which has to be of the array's type."""
+    def _stored(self, value: Any, frame: FrameType) -> Any:
+        """Return what is written of a number, or of a vector or record, which has to be of the array's type.
+        """
+        if self.vector is None and self.data.dtype.fields:
+            from dsl.oracle_records import Record, bytes_of
+
+            if not isinstance(value, Record) or value.place.data.dtype.fields != self.data.dtype.fields:
+                raise TypeError(f"an element of {self.name!r}, an array of records, is no {value!r}")
+            return bytes_of(value, frame)
         if self.vector is None:
             return to_storage(value, self.data.dtype)
         if not isinstance(value, Vector) or value.type != self.vector:

@@ -15,7 +15,6 @@ import numpy as np
 
 from dsl.types import TYPE_NAMES, AnyType, ArgType, TupleType, element_type
 from gpusim.errors import LaunchRefused, NoSuchOverload, UnsupportedFeature
-from gpusim.table import counted
 
 
 def argument_types(signature: Any) -> tuple[Any, ...] | None:
@@ -85,7 +84,7 @@ def to_numba(type_: AnyType) -> Any:
     names: Any = types
     if isinstance(type_, TupleType):
         return types.BaseTuple.from_types([to_numba(item) for item in type_.items])
-    if not isinstance(type_, ArgType):
+    if not isinstance(type_, ArgType) or not isinstance(type_.type, str):
         return None
     name = TYPE_NAMES[type_.type]
     element = getattr(names, "boolean" if name == "bool" else name, None)
@@ -121,8 +120,8 @@ def cast_scalars(kernel: str, signature: Any, args: tuple[Any, ...]) -> tuple[An
     if wanted is None:
         return args
     if len(wanted) != len(args):
-        raise LaunchRefused(f"kernel {kernel}: its signature has {counted(len(wanted), 'argument')}, "
-                            f"{len(args)} {'was' if len(args) == 1 else 'were'} given")
+        raise LaunchRefused(f"kernel {kernel}: its signature has {len(wanted)} arguments, {len(args)} were "
+                            "given")
     return tuple(_cast(value, type_) for value, type_ in zip(args, wanted, strict=True))
 
 

@@ -68,7 +68,7 @@ def part(b: Builder, array: Arr, index: Index) -> Arr:
             known_bytes += int(moved.constant)
         else:
             at = moved.operand if at is None else b.alu("add", "s64", at, moved.operand)
-    return _placed(b, replace(array, shape=tuple(shape), strides=tuple(strides)), at, known_bytes)
+    return placed(b, replace(array, shape=tuple(shape), strides=tuple(strides)), at, known_bytes)
 
 
 def transposed(b: Builder, array: Arr) -> Arr:
@@ -76,10 +76,10 @@ def transposed(b: Builder, array: Arr) -> Arr:
     rank = len(array.shape)
     shape = tuple(_held(b, arrays.extent(b, array, k)) for k in reversed(range(rank)))
     strides = tuple(_held(b, Val(arrays.stride(b, array, k), "s64")) for k in reversed(range(rank)))
-    return _placed(b, replace(array, shape=shape, strides=strides), *arrays.origin(b, array))
+    return placed(b, replace(array, shape=shape, strides=strides), *arrays.origin(b, array))
 
 
-def _placed(b: Builder, array: Arr, at: Operand | None, known_bytes: int) -> Arr:
+def placed(b: Builder, array: Arr, at: Operand | None, known_bytes: int) -> Arr:
     """Return an array that starts some bytes behind `at`, None for the start of the space."""
     if at is None:
         return replace(array, offset=known_bytes, start=None)

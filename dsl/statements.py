@@ -11,14 +11,14 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from dsl import arrays, iteration, lowering
+from dsl import arrays, iteration, lowering, records
 from dsl.calls import call
 from dsl.expressions import branch, evaluate, operate
 from dsl.frame import Frame, LoopLabels, NotTyped
-from dsl.ir import SHORT_LOOP, Alu, Imm, Ret
+from dsl.ir import Alu, Imm, Operand, Ret
 from dsl.subscripts import element_address
 from dsl.types import register_type
-from dsl.values import Arr, Group, Static, Tup, Val, Value, describe
+from dsl.values import Arr, Group, Rec, Static, Tup, Val, Value, describe
 
 REFUSED: dict[str, tuple[str, str]] = {
     "Try": ("try", "test the condition with if"),
@@ -107,15 +107,25 @@ def _store(frame: Frame, target: ast.expr, value: Value, fresh: bool) -> None:
     match target:
         case ast.Name(id=name):
             frame.assign(target, name, value, fresh)
-        case ast.Subscript():
-            array = _array(frame, target)
-            arrays.store(b, array, element_address(frame, array, target), value)
+        case ast.Subscript() | ast.Attribute():
+            _store_inside(frame, target, value)
         case ast.Tuple(elts=elts) | ast.List(elts=elts):
             _unpack(frame, elts, value, fresh)
         case _:
             raise b.refuse(
                 f"an assignment to {ast.unparse(target)}", "assign to a variable or an array element"
             )
+
+
+def _store_inside(frame: Frame, target: ast.Subscript | ast.Attribute, value: Value) -> None:
+    """Assign a value to an element of an array, or to a field of a record."""
+    base = evaluate(frame, target.value)
+    if isinstance(base, Rec):
+        key = target.attr if isinstance(target, ast.Attribute) else target.slice
+        return records.assign(frame.builder, base, records.named(frame, base.type, key), value)
+    array = _array(frame, target, base)
+    assert isinstance(target, ast.Subscript), "_array refuses attributes"
+    return arrays.store(frame.builder, array, element_address(frame, array, target), value)
 
 
 def _unpack(frame: Frame, targets: list[ast.expr], value: Value, fresh: bool) -> None:
@@ -139,13 +149,28 @@ def _snapshot(frame: Frame, value: Value) -> Value:
     return value.of(_snapshot(frame, v) for v in value.items) if isinstance(value, Group) else value
 
 
-def _array(frame: Frame, target: ast.Subscript) -> Arr:
-    array = evaluate(frame, target.value)
-    if not isinstance(array, Arr):
+def _array(frame: Frame, target: ast.Subscript | ast.Attribute, base: Value) -> Arr:
+    """Return the array that an assignment writes to; raises UnsupportedFeature for anything else."""
+    if isinstance(target, ast.Attribute):
         raise frame.builder.refuse(
-            f"an assignment to an element of {describe(array)}", "only arrays have elements to assign"
+            f"an assignment to {ast.unparse(target)}", "assign to a variable or an array element"
         )
-    return array
+    if not isinstance(base, Arr):
+        raise frame.builder.refuse(
+            f"an assignment to an element of {describe(base)}", "only arrays have elements to assign"
+        )
+    return base
+
+
+def _place(frame: Frame, target: ast.Subscript | ast.Attribute) -> tuple[Arr, Operand]:
+    """Return the array and the address of the number that an augmented assignment changes."""
+    base = evaluate(frame, target.value)
+    if isinstance(base, Rec):
+        key = target.attr if isinstance(target, ast.Attribute) else target.slice
+        return records.spot(frame.builder, base, records.named(frame, base.type, key))
+    array = _array(frame, target, base)
+    assert isinstance(target, ast.Subscript), "_array refuses attributes"
+    return array, element_address(frame, array, target)
 
 
 def _augmented(frame: Frame, s: ast.AugAssign) -> None:
@@ -153,12 +178,8 @@ def _augmented(frame: Frame, s: ast.AugAssign) -> None:
         before = frame.lookup(s.target)
         after = operate(frame, s.op, before, evaluate(frame, s.value))
         return frame.assign(s.target, s.target.id, after)
-    if not isinstance(s.target, ast.Subscript):
-        raise frame.builder.refuse(
-            f"an assignment to {ast.unparse(s.target)}", "assign to a variable or an array element"
-        )
-    b, array = frame.builder, _array(frame, s.target)
-    addr = element_address(frame, array, s.target)
+    b = frame.builder
+    array, addr = _place(frame, s.target)
     old = arrays.load(b, array, addr)
     return arrays.store(b, array, addr, operate(frame, s.op, old, evaluate(frame, s.value)))
 
@@ -257,8 +278,7 @@ def _for_each(frame: Frame, s: ast.For, items: iteration.Sequence) -> None:
     def begin() -> None:
         _store(frame, s.target, items.item(b, counter), fresh=False)
 
-    one = Val(Imm(1), "s64")
-    _loop(frame, s, counter, stop, one, False, begin, _may_be_long(Val(Imm(0), "s64"), stop, one))
+    _loop(frame, s, counter, stop, Val(Imm(1), "s64"), False, begin)
 
 
 def _for_tuple(frame: Frame, s: ast.For, items: Tup) -> None:
@@ -290,24 +310,13 @@ def _counted(frame: Frame, s: ast.For, start: Val, stop: Val, step: Val) -> None
     """
     b, element = frame.builder, start.type
     assert isinstance(s.target, ast.Name)
-    down, long = step.constant is not None and step.constant < 0, _may_be_long(start, stop, step)
+    down = step.constant is not None and step.constant < 0
     if id(s) in frame.source.webs.plain_counters:
         counter = frame.variable(s.target, s.target.id, start)
-        return _loop(frame, s, counter, stop, step, down, None, long)
+        return _loop(frame, s, counter, stop, step, down, None)
     counter = Val(b.reg(register_type(element), f"{s.target.id}.next"), element)
     b.assign(counter.operand, start.operand)  # type: ignore[arg-type]
-
-    def begin() -> None:
-        _store(frame, s.target, counter, fresh=True)
-
-    return _loop(frame, s, counter, stop, step, down, begin, long)
-
-
-def _may_be_long(start: Val, stop: Val, step: Val) -> bool:
-    """Tell whether a range is not known to have at most SHORT_LOOP numbers."""
-    limits = [v.constant for v in (start, stop, step)]
-    known = [int(n) for n in limits if n is not None]
-    return len(known) < 3 or bool(range(*known)[SHORT_LOOP:])
+    return _loop(frame, s, counter, stop, step, down, lambda: _store(frame, s.target, counter, fresh=True))
 
 
 def _of_unknown_sign(frame: Frame, s: ast.For, start: Val, stop: Val, step: Val) -> None:
@@ -328,7 +337,7 @@ def _of_unknown_sign(frame: Frame, s: ast.For, start: Val, stop: Val, step: Val)
         shown = Val(b.alu("mul", counter.type, counter.operand, sign.operand), counter.type)
         _store(frame, s.target, shown, fresh=True)
 
-    _loop(frame, s, counter, stop, step, False, begin, long=True)  # a step of 0 never ends
+    _loop(frame, s, counter, stop, step, False, begin, may_spin=True)  # a step of 0 never ends
 
 
 def _loop(
@@ -339,7 +348,7 @@ def _loop(
     step: Val,
     down: bool,
     begin: Callable[[], None] | None,
-    long: bool,
+    may_spin: bool = False,
 ) -> None:
     """Emit header, body and latch; `begin` sets the user's variable in the body where that is no counter."""
     b, register = frame.builder, counter.operand
@@ -351,7 +360,7 @@ def _loop(
         body,
         end,
     )
-    b.drafts[header].may_be_long = long
+    b.drafts[header].may_spin = may_spin
     b.start(body)
     if begin is not None:
         begin()

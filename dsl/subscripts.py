@@ -1,4 +1,4 @@
-"""Subscripts of kernels: elements and views of arrays, items of tuples, members of enums by name.
+"""Subscripts of kernels: elements and views of arrays, fields of records, items of tuples, enum members.
 
 It models nothing of the card; addresses are in dsl/arrays.py and views in dsl/slices.py. What it leaves out:
 tuples indexed by what only the running kernel knows.
@@ -10,17 +10,21 @@ import ast
 from enum import EnumMeta
 
 from dsl import arrays, slices
-from dsl.expressions import evaluate
+from dsl.elements import RecordType
+from dsl.expressions import evaluate, field_of
 from dsl.frame import Frame
 from dsl.ir import Imm, Reg
-from dsl.values import Arr, Static, Tup, Val, Value, describe
+from dsl.values import Arr, Rec, Static, Tup, Val, Value, describe
 
 
 def subscript(frame: Frame, node: ast.Subscript) -> Value:
-    """Emit `x[...]`: an element, a view, an item of a tuple or a member of an enum."""
+    """Emit `x[...]`: an element, a view, a field, an item of a tuple or a member of an enum."""
     base = evaluate(frame, node.value)
     if isinstance(base, Static) and isinstance(base.obj, EnumMeta):
         return _named_member(frame, base.obj, node.slice)
+    text = isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str)
+    if isinstance(base, Rec) or (isinstance(base, Arr) and isinstance(base.type, RecordType) and text):
+        return field_of(frame, base, node.slice)
     if isinstance(base, Arr):
         return _of_array(frame, base, node)
     if isinstance(base, Tup):

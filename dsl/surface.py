@@ -33,7 +33,7 @@ from dsl.elements import VECTORS, Element, alignment_of
 from dsl.frame import DYNAMIC_ALIGNMENT_BYTES, Frame
 from dsl.ir import Imm
 from dsl.lowering import convert
-from dsl.types import NUMPY_NAMES, element_type
+from dsl.types import NUMPY_NAMES, element_type, stored_type
 from dsl.values import Arr, Device, Method, Static, Tup, Val, Value, describe, spelled
 
 AXES = "xyz"
@@ -238,7 +238,7 @@ def _dtype(frame: Frame, path: str, value: Value) -> Element:
     """Return the type that a dtype argument names; raises UnsupportedFeature where it names none."""
     if isinstance(value, Device) and value.path in VECTORS:
         return VECTORS[value.path]
-    element = element_type(value.obj) if isinstance(value, Static) else None
+    element = stored_type(value.obj) if isinstance(value, Static) else None
     if element is None:
         raise frame.builder.refuse(
             f"the dtype of {path} is {describe(value)}",

@@ -17,9 +17,11 @@ from typing import Any
 import numpy as np
 
 from dsl import ir
+from dsl.elements import Element, Field, RecordType
 from dsl.formats import FORMATS, decode, encode
 from dsl.ir import BYTES
 from gpusim.errors import KernelMistake, UnsupportedFeature
+from gpusim.memory import owner_of
 
 NUMPY_NAMES = {
     "bool": "pred",
@@ -60,14 +62,16 @@ HALF_FUNCTIONS = (
 
 @dataclass(frozen=True)
 class ArgType:
-    """Describe a kernel argument: an element type of `ir.BYTES`.
+    """Describe a kernel argument: an element type of `ir.BYTES`, or a record.
 
-    Ndim None for a scalar; layout C, F or A (any strides).
+    Ndim None for a scalar; layout C, F or A (any strides). A record by itself is an array of no dimension.
+    aligned: whether every element's address is a multiple of its size.
     """
 
-    type: str
+    type: str | RecordType
     ndim: int | None = None
     layout: str = "C"
+    aligned: bool = True
 
 
 @dataclass(frozen=True)
@@ -100,13 +104,15 @@ AnyType = ArgType | TupleType | MemberType
 def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (name, value) for each number and array of an argument, as kernels are passed them in order.
 
+    A record is an array of no dimension.
+
     Those of a tuple `p` are named `p[0]`, or `p.x` in a named one. A member of an enum has none.
     """
     if isinstance(value, tuple):
         for label, item in zip(labels(name, value), value, strict=True):
             yield from leaves(item, label)
     elif not isinstance(value, Enum):
-        yield name, value
+        yield name, np.asarray(value) if isinstance(value, np.void) else value
 
 
 def rebuilt(value: Any, items: Iterable[Any]) -> Any:
@@ -178,14 +184,51 @@ def plain_type(value: Any) -> ArgType:
             f"a kernel argument is a {type(value).__name__}; "
             "pass numpy arrays, numpy scalars, int, float, bool, members of enums, or tuples of those"
         )
-    element = element_type(np.dtype(dtype))
+    dtype = np.dtype(dtype)
+    if dtype.fields:
+        record = record_type(dtype)
+        return ArgType(record, len(value.shape), layout(value.shape, value.strides, record.bytes))
+    element = element_type(dtype)
     if element is None:
         raise UnsupportedFeature(
-            f"element type {np.dtype(dtype)} is not in the kernel language; it has {', '.join(NUMPY_NAMES)}"
+            f"element type {dtype} is not in the kernel language; it has {', '.join(NUMPY_NAMES)}"
         )
     if isinstance(value, np.generic):
         return ArgType(element)
-    return ArgType(element, len(value.shape), layout(value.shape, value.strides, BYTES[element]))
+    order = layout(value.shape, value.strides, BYTES[element])
+    return ArgType(element, len(value.shape), order, is_aligned(value, BYTES[element]))
+
+
+def is_aligned(array: Any, size: int) -> bool:
+    """Return whether every element of an array, of `size` bytes, has an aligned address on the device.
+
+    An array on the host is placed with the array that owns its storage, which starts at a multiple of 256.
+    """
+    steps = [s for n, s in zip(array.shape, array.strides, strict=True) if n > 1]
+    start = getattr(array, "address", 0)
+    if isinstance(array, np.ndarray):
+        start = array.__array_interface__["data"][0] - np.lib.array_utils.byte_bounds(owner_of(array))[0]
+    return start % size == 0 and all(step % size == 0 for step in steps)
+
+
+def record_type(dtype: np.dtype[Any]) -> RecordType:
+    """Return the type of the records that a structured dtype describes."""
+    fields = []
+    for name, (kind, offset, *_) in (dtype.fields or {}).items():
+        base, shape = kind.base, kind.shape
+        element = record_type(base) if base.fields else element_type(base)
+        fields.append(Field(name, element, shape, offset, str(base)))
+    return RecordType(tuple(fields), dtype.itemsize, dtype.alignment, dtype.isalignedstruct)
+
+
+def stored_type(obj: Any) -> str | RecordType | None:
+    """Return the type of what an array of a dtype holds, a number or a record; None for no dtype."""
+    return record_type(obj) if isinstance(obj, np.dtype) and obj.fields else element_type(obj)
+
+
+def name_of(element: Element) -> str:
+    """Return the name of an element type, for people."""
+    return TYPE_NAMES[element] if isinstance(element, str) else element.name
 
 
 def _int_type(value: int) -> str:

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-from dsl.elements import Element, VectorType
+from dsl.elements import Element, RecordType, VectorType
 from dsl.ir import Imm, Operand, Reg
-from dsl.types import TYPE_NAMES
 
 
 @dataclass(frozen=True)
@@ -88,13 +87,27 @@ class Vec(Group):
 
 
 @dataclass(frozen=True)
+class Rec(Group):
+    """Hold a record: the address (s64) where it lies, in the array `name` of a space."""
+
+    name: str
+    space: str
+    type: RecordType
+
+    def alike(self, other: Value | None) -> bool:
+        """Say whether another value is a record of the same array."""
+        return isinstance(other, Rec) and other.of(self.items) == self
+
+
+@dataclass(frozen=True)
 class Arr:
     """Hold an array: where it lives and how an index becomes an address.
 
     type: of an element. shape: extents, None where the launch knows it (LdParam), a register (s64) where a
     view computes it. strides: bytes, as in shape. offset: byte offset in shared, local or constant memory;
     None for a global array, whose base is a parameter. start: of a view whose place is known while the kernel
-    runs, the address of its first element; offset is None then.
+    runs, the address of its first element; offset is None then. packed: elements may lie anywhere, and are
+    moved byte by byte.
     """
 
     name: str
@@ -104,6 +117,7 @@ class Arr:
     strides: tuple[int | Reg | None, ...]
     offset: int | None = None
     start: Reg | None = None
+    packed: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,6 +170,8 @@ def describe(value: Value) -> str:
             return f"a member of {owner.__name__}"
         case Vec(type=type_):
             return f"a {type_.name}"
+        case Rec(name=name):
+            return f"a record of {name!r}"
         case Arr(name=name):
             return f"the array {name!r}"
         case Method(array=array, name=name):
@@ -165,5 +181,4 @@ def describe(value: Value) -> str:
         case Static(obj=obj):
             return str(getattr(obj, "__name__", f"a {type(obj).__name__}"))
     assert isinstance(value, Val)
-    name = TYPE_NAMES[value.type]
-    return f"{'an' if name[0] == 'i' else 'a'} {name}"
+    return f"a {value.type} number"

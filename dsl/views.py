@@ -11,9 +11,10 @@ from dataclasses import replace
 
 from dsl import arrays
 from dsl.builder import Builder
-from dsl.elements import Element, bytes_of, name_of
+from dsl.elements import Element, RecordType, bytes_of, number_of
 from dsl.frame import Frame
-from dsl.ir import Imm, Multiple, Reg
+from dsl.ir import BYTES, Imm, Multiple, Reg
+from dsl.types import name_of
 from dsl.values import Arr
 
 
@@ -28,6 +29,12 @@ def view(frame: Frame, array: Arr, element: Element) -> Arr:
         raise b.refuse(
             f"a view of {array.name!r}, whose last dimension is not known to be contiguous",
             "pass an array in C order, not a slice or a transposed one",
+        )
+    if isinstance(array.type, RecordType) or isinstance(element, RecordType) or array.packed:
+        raise b.refuse(f"a view of {array.name!r} as {name_of(element)}", "take the fields of the records")
+    if array.space == "local" and BYTES[number_of(array.type)] != BYTES[number_of(element)]:
+        raise b.refuse(
+            f"a view of the local array {array.name!r} as numbers of another size", "use a shared array"
         )
     row = array.shape[-1]
     if isinstance(row, int) and row * old % new:
@@ -53,7 +60,10 @@ def _length(b: Builder, array: Arr, old: int, new: int) -> int | Reg | None:
         return array.shape[-1]
     length = arrays.extent(b, array, len(array.shape) - 1).operand
     if old % new == 0:
-        return b.alu("mul", "s64", length, Imm(old // new))
-    if new % old:
-        length = b.alu("mul", "s64", length, Imm(old))
-    return b.alu("div", "s64", length, Imm(new // old if new % old == 0 else new))
+        length = b.alu("mul", "s64", length, Imm(old // new))
+    else:
+        if new % old:
+            length = b.alu("mul", "s64", length, Imm(old))
+        length = b.alu("div", "s64", length, Imm(new // old if new % old == 0 else new))
+    b.pinned.add(length.index)  # the array stands for it
+    return length

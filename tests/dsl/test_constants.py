@@ -178,3 +178,18 @@ def test_the_report_and_the_metrics_show_requests_and_addresses():
     assert metrics.value(run, "gpusim__constant_load_addresses.sum") == 6
     (row,) = (line for line in report.text([run]).splitlines() if line.startswith("load ") and "512" in line)
     assert row.split() == ["load", "2", "512", "6", "3.00", "exact"]
+
+
+@cuda.jit
+def copied(out):
+    table = STRIDED.copy()
+    table[0] = 5
+    for k in range(table.size):
+        out[k] = table[k] + STRIDED[0]
+
+
+def test_a_copy_of_a_table_is_the_threads_own_and_runs_as_python_source():
+    out = np.zeros(10)
+    run = launch(copied, 1, 1, (out,), Device(H200))
+    assert out.tolist() == [5, 2, 4, 6, 8, 10, 12, 14, 16, 18]
+    assert (run.engine, run.counters.const_load.requests) == ("oracle", 10 + 10)
