@@ -167,6 +167,21 @@ def close() -> None:
     """Return at once; arrays stay where they are."""
 
 
+def is_float16_supported() -> bool:
+    """Tell whether the current device computes with float16 (compute capability 5.3 and later)."""
+    return get_current_device().compute_capability >= (5, 3)
+
+
+def is_bfloat16_supported() -> bool:
+    """Tell whether the current device computes with bfloat16 (compute capability 8.0 and later)."""
+    return get_current_device().compute_capability >= (8, 0)
+
+
+def is_fp8_supported() -> bool:
+    """Tell whether the current device converts 8-bit floats (compute capability 8.9 and later)."""
+    return get_current_device().compute_capability >= (8, 9)
+
+
 def detect() -> bool:
     """Print the devices there are and return True."""
     device: Any = gpus[0]

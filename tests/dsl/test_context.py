@@ -24,6 +24,13 @@ def test_the_current_device_is_the_gpu_of_the_session() -> None:
         assert cuda.get_current_device().MAX_SHARED_MEMORY_PER_BLOCK_OPTIN == 232448
 
 
+def test_a_device_says_which_narrow_floats_it_has() -> None:
+    with gpusim.profile(gpu="a100"):
+        assert cuda.is_float16_supported() and cuda.is_bfloat16_supported() and not cuda.is_fp8_supported()
+    with gpusim.profile(gpu="h200"):
+        assert cuda.is_fp8_supported()
+
+
 def test_an_attribute_that_no_arch_holds_is_refused_by_name_and_hasattr_is_false() -> None:
     device = cuda.get_current_device()
     with pytest.raises(UnsupportedFeature, match=r"get_current_device\(\)\.PCI_BUS_ID is not in"):
