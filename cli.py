@@ -52,6 +52,14 @@ class KernelCommand(Command):
         ctx.meta["kernel"] = kernel_among(args)
         return super().parse_args(ctx, args)
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, and without a kernel also those of FILE.py:kernel."""
+        super().format_options(ctx, formatter)
+        if ctx.meta.get("kernel") is None:
+            with formatter.section("Options of FILE.py:kernel (a shipped kernel has its own: simulate KERNEL "
+                                   "--help)"):
+                formatter.write_dl([r for o in FILE_OPTIONS if (r := o.get_help_record(ctx)) is not None])
+
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the options of the kernel before those that all kernels share."""
         return [*kernel_params(ctx.meta.get("kernel")), *super().get_params(ctx)]
@@ -169,7 +177,7 @@ max_steps_option = click.option(
     "--max-steps",
     type=click.IntRange(1),
     metavar="N",
-    help="Passes of a warp through while loops after which one counts as endless.",
+    help="Steps of a warp after which a loop counts as endless: a pass of while, or 1,000 of for.",
 )
 strict_index_option = click.option("--strict-index", is_flag=True, help="Make a negative index an error.")
 out_option = click.option("--out", metavar="FILE", help="Write there instead of on the screen, whole or not "
@@ -363,7 +371,6 @@ def profile(
 ) -> int:
     """Run an unmodified numba.cuda SCRIPT with its ARGUMENTS and report every launch, as ncu does."""
     import gpusim
-    from dsl.target import run_script
     from gpusim.formats import check_request, formatted
     from gpusim.report_progress import progress_bar
 
@@ -384,11 +391,29 @@ def profile(
         progress_bar("simulating") as session.progress,
         apart,
     ):
-        status = run_script(Path(script), arguments)
-    emit(formatted(session.reports, form, names, section, by_line), out)
+        status, mistake = _run_script(Path(script), arguments)
+    if session.reports or mistake is None:
+        emit(formatted(session.reports, form, names, section, by_line), out)
+    if mistake is not None:  # the launches before it have been reported all the same
+        raise mistake
+    if not session.reports:
+        from gpusim.table import counted
+
+        launched = f"{counted(session.launched, 'kernel')}, and none that was asked for"
+        click.echo(f"note: {script} launched {launched if session.launched else 'no kernel'}", err=True)
     for remark in session.remarks:
         click.echo(f"note: {remark}", err=True)
     return status or int(by_line and not lines_add_up(session.reports))
+
+
+def _run_script(script: Path, arguments: Sequence[str]) -> tuple[int, UserError | None]:
+    """Run a script; return its exit status, and the mistake that stopped it."""
+    from dsl.target import run_script
+
+    try:
+        return run_script(script, arguments), None
+    except UserError as mistake:
+        return 2, mistake
 
 
 @cli.command(cls=Command)

@@ -40,6 +40,11 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "matmul_tiled": [{}],
     "softmax_rows": [{}],
     "softmax_merge": [{}, {"d": 0}],
+    "qk_norm_rope": [
+        {"d": d, **how}
+        for d in (64, 128)
+        for how in ({"paired": False}, {"paired": True}, {"rotary_dim": d // 2, "key_offset": True})
+    ],
     "histogram": [{"variant": v} for v in ("global", "shared")],
     "block_reduce": [{}],
     "flash_forward": [

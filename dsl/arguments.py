@@ -26,8 +26,9 @@ import numpy as np
 from dsl.floats import narrow
 from dsl.formats import FORMATS, decode
 from dsl.near import unknown
-from gpusim.errors import BadOption, UnknownName
+from gpusim.errors import BadOption, UnknownName, reason
 from gpusim.memory import CAPACITY_BYTES, VirtualArray
+from gpusim.table import counted
 
 NARROW = {str(form.dtype): form for form in FORMATS.values()}
 DTYPES = (
@@ -98,7 +99,8 @@ def _assign(kernel: str, names: list[str], texts: Sequence[str]) -> dict[str, st
         named = NAMED.match(text)
         name = named.group(1) if named else next((n for n in in_order if n not in given), "")
         if not name:
-            raise BadOption(f"--arg {text}: {signature} takes {len(names)} arguments, {len(texts)} are given")
+            raise BadOption(f"--arg {text}: {signature} takes {counted(len(names), 'argument')}, "
+                            f"{len(texts)} {'is' if len(texts) == 1 else 'are'} given")
         if name not in names:
             raise UnknownName(unknown(f"--arg {text}: {signature} has no parameter", name, names, "it has"))
         if name in given:
@@ -283,4 +285,6 @@ def _from_file(path: str) -> np.ndarray:
 
 def _why_not_read(error: Exception) -> str:
     """Return numpy's reason, or a plainer one where numpy takes a file of another kind for a pickle."""
+    if isinstance(error, OSError) and error.strerror:
+        return reason(error)
     return "not a .npy file of numbers" if "pickle" in str(error) else str(error)

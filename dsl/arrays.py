@@ -14,8 +14,9 @@ from dsl.builder import Builder
 from dsl.elements import Element, RecordType, VectorType, bytes_of
 from dsl.ir import BYTES, Atom, Chk, Imm, Ld, Operand, Reg, St
 from dsl.lowering import convert
-from dsl.types import FLOATS, register_type
+from dsl.types import FLOATS, TYPE_NAMES, register_type
 from dsl.values import Arr, Rec, Tup, Val, Value, Vec, describe
+from gpusim.table import counted
 
 MAX_COPIED_BYTES = 1024
 """Bytes of a record that an assignment copies; each is a load and a store."""
@@ -91,7 +92,7 @@ def refuse_rank(b: Builder, array: Arr, given: int) -> None:
     rank = len(array.shape)
     letters = ", ".join("ijklmnpq"[:rank]) or "()"
     raise b.refuse(
-        f"{array.name!r} has {rank} dimensions and gets {given} index{'es' if given > 1 else ''}",
+        f"{array.name!r} has {counted(rank, 'dimension')} and gets {counted(given, 'index', 'indices')}",
         f"index it with a tuple of {rank}: {array.name}[{letters}]"
         if rank > 1
         else f"index it as {array.name}[{letters}]",
@@ -101,7 +102,7 @@ def refuse_rank(b: Builder, array: Arr, given: int) -> None:
 def checked(b: Builder, array: Arr, dim: int, item: Value) -> Operand:
     """Return an index (s64) of one dimension, checked against its extent and wrapped if it is negative."""
     if not isinstance(item, Val) or item.type in FLOATS:
-        kind = item.type if isinstance(item, Val) else "not a number"
+        kind = f"a {TYPE_NAMES[item.type]}" if isinstance(item, Val) else "not a number"
         raise b.refuse(f"index {dim} of {array.name!r} is {kind}", "use an integer, e.g. int(x)")
     known = array.shape[dim]
     value = item.constant

@@ -29,6 +29,7 @@ class Draft:
     instrs: list[Instr] = field(default_factory=list)
     terminator: ir.Terminator | None = None
     may_spin: bool = False
+    may_be_long: bool = False
 
 
 class Builder:
@@ -231,7 +232,7 @@ class Builder:
         position = {label: k for k, label in enumerate(order)}
         position |= {label: position[target] for label, target in onward.items()}
         return [
-            ir.Block(d.instrs, _retarget(d.terminator, position), d.may_spin)
+            ir.Block(d.instrs, _retarget(d.terminator, position), d.may_spin, d.may_be_long)
             for d in (self.drafts[label] for label in order)
         ]
 

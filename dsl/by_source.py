@@ -16,7 +16,7 @@ import numpy as np
 from dsl import oracle
 from dsl.device import Device, DeviceArray, private_copies
 from dsl.dispatcher import Dispatcher
-from dsl.messages import Dim3
+from dsl.messages import Dim3, wrap_notes
 from dsl.types import leaves
 from gpusim.counters import Counters
 from gpusim.errors import KernelFault, UnsupportedFeature, UserError
@@ -83,7 +83,7 @@ def run_source(launch: SourceLaunch, refusal: UnsupportedFeature) -> Launch:
         l2=launch.device.l2,
         engine="oracle",
         quantum_records=launch.device.quantum_records,
-        notes=(f"not compiled: {refusal}", NOTE, *([opt_in] if opt_in else [])),
+        notes=(f"not compiled: {refusal}", NOTE, *wrap_notes(run.wraps), *([opt_in] if opt_in else [])),
         uncounted=uncounted,
     )
 

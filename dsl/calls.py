@@ -21,6 +21,7 @@ from dsl.frame import Frame, Returns
 from dsl.source import find
 from dsl.types import FLOATS, element_type
 from dsl.values import Arr, Device, Method, Static, Tup, Val, Value, describe
+from gpusim.table import counted
 
 PRINT_LATER = "store the values in an array and print them on the host"
 
@@ -78,7 +79,8 @@ def _positional(frame: Frame, node: ast.Call) -> tuple[Value, ...]:
 def _cast(frame: Frame, target: Any, element: str, args: tuple[Value, ...]) -> Val:
     b = frame.builder
     if len(args) != 1:
-        raise b.refuse(f"{getattr(target, '__name__', target)}() of {len(args)} arguments", "give one number")
+        given = counted(len(args), "argument")
+        raise b.refuse(f"{getattr(target, '__name__', target)}() of {given}", "give one number")
     v = as_scalar(frame, args[0])
     if element == "pred":
         return lowering.truth(b, v)
@@ -208,9 +210,10 @@ def _function(frame: Frame, callee: Value) -> FunctionType:
     if obj is print:
         raise frame.builder.refuse("print is not in the kernel language yet", PRINT_LATER)
     if (getattr(obj, "__module__", None) or "").startswith("numpy") or isinstance(obj, np.ufunc):
+        instead = f"math.{name} or a loop" if name in mathlib.NAMES else "a loop"
         raise frame.builder.refuse(
             f"the numpy function {name}",
-            f"use math.{name} or a loop: numpy works on whole arrays, a thread on numbers",
+            f"use {instead}: numpy works on whole arrays, a thread on numbers",
         )
     raise frame.builder.refuse(
         f"a call of {name} is not in the kernel language",

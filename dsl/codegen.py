@@ -436,8 +436,8 @@ class WarpCode:
             self._take_pending(b)
             self._count_run(b)
         block = self.fn.blocks[b]
-        if block.may_spin:
-            self._count_step()
+        if block.step_parts:
+            self._count_step(block.step_parts)
         for instr in block.instrs:
             self._instruction(instr)
         codegen_control.leave_block(self, b, block.terminator)
@@ -483,13 +483,15 @@ class WarpCode:
         lanes = t.intrinsic("ctpop", "i32", self.bits)
         t.add_to(t.field("%execs", 3 * b + 2), t.do(f"zext i32 {lanes} to i64"))
 
-    def _count_step(self) -> None:
+    def _count_step(self, parts: int) -> None:
+        """Count a pass through a loop's header; stop the launch where no step is left or the host asks."""
         t = self.text
         place = t.field("%frame", Frame.STEPS)
-        left = t.do(f"sub i64 {t.do(f'load i64, ptr {place}')}, 1")
+        left = t.do(f"sub i64 {t.do(f'load i64, ptr {place}')}, {parts}")
         t.put(f"store i64 {left}, ptr {place}")
+        least = t.do(f"load volatile i64, ptr {t.field('%ctx', Ctx.STOP)}")
         spun, fine = t.name("spun"), t.name("fine")
-        t.put(f"br i1 {t.do(f'icmp slt i64 {left}, 0')}, label %{spun}, label %{fine}, !prof !1")
+        t.put(f"br i1 {t.do(f'icmp slt i64 {left}, {least}')}, label %{spun}, label %{fine}, !prof !1")
         t.label(spun)
         t.put(f"store i64 {self.block}, ptr {t.field('%ctx', Ctx.ERROR_SITE)}")
         self.fail(Error.STEPS)

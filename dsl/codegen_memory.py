@@ -148,9 +148,15 @@ def _count_sectors(cg: WarpCode, site: int, sectors: str) -> None:
     full, fine = t.name("full"), t.name("fine")
     t.put(f"br i1 {t.do(f'icmp slt i64 {sectors}, 0')}, label %{full}, label %{fine}, !prof !1")
     t.label(full)
-    cg.leave_failed()
+    _leave_full(cg, site)
     t.label(fine)
     t.add_to(t.field("%sites", 3 * site), sectors)
+
+
+def _leave_full(cg: WarpCode, site: int) -> None:
+    """Stop the launch at a memory instruction that the trace has no room for; 0 in its word is a barrier."""
+    cg.text.put(f"store i64 {site + 1}, ptr {cg.text.field('%ctx', Ctx.ERROR_SITE)}")
+    cg.leave_failed()
 
 
 def _trace(cg: WarpCode, instr: ir.Access, kind: Kind, site: int) -> None:
@@ -194,7 +200,7 @@ def _trace_apart(cg: WarpCode, base: str, pattern: tuple[int, ...], header: int,
     full, fine = t.name("full"), t.name("fine")
     t.put(f"br i1 {t.do(f'icmp eq ptr {place}, null')}, label %{full}, label %{fine}, !prof !1")
     t.label(full)
-    cg.leave_failed()
+    _leave_full(cg, site)
     t.label(fine)
     t.put(f"store {WORDS} {records}, ptr {place}, align 8")
     end = t.do(f"getelementptr i64, ptr {place}, i64 {LANES}")

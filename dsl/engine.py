@@ -16,7 +16,7 @@ import tempfile
 import threading
 from collections import defaultdict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -61,7 +61,9 @@ from gpusim.shared import (
 from gpusim.trace import MAX_SITES
 
 MAX_STEPS = 10_000_000
-"""Passes of a warp through headers of while loops before it counts as endless; --max-steps changes it."""
+"""Steps of a warp before it counts as endless, a pass through the header of a while loop or 1,000 through
+those of `for` loops (ir.STEP_PARTS); --max-steps changes it.
+"""
 _SHARES = 4
 """Pieces of a wave for each host thread; causal blocks differ in length, so the shares are not fixed."""
 _STEPS_SHOWN = 64
@@ -204,6 +206,7 @@ class EngineRun:
         self._threads = [
             HostThread(n, compiled, grid, area, memory, shared_bytes, max_steps) for n in range(threads)
         ]
+        self._pool = ThreadPoolExecutor(threads)  # never this thread, which has to hear Ctrl-C
 
     def wave(self, first: int, count: int, advance: Advance | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Run blocks first .. first + count - 1.
@@ -220,7 +223,7 @@ class EngineRun:
             found = self._run_pieces(pieces, advance or _ignored)
             return _joined([found[k] for k in np.argsort(order)])
         if len(self._threads) == 1 and advance is None:
-            return self._threads[0].run(first, count)
+            return self._run_pieces([(first, count)], _ignored)[0]
         shares = min(count, max(_SHARES * len(self._threads), _STEPS_SHOWN if advance else 0))
         bounds = np.linspace(0, count, shares + 1).astype(np.int64).tolist()
         pieces = [(first + a, b - a) for a, b in pairwise(bounds)]
@@ -248,12 +251,15 @@ class EngineRun:
                 with taking:
                     advance(piece[1])
 
-        with ThreadPoolExecutor(len(self._threads)) as pool:
-            try:
-                for done in [pool.submit(work, thread) for thread in self._threads]:
-                    done.result()
-            except BaseException as error:  # Ctrl-C: the threads stop after the piece they are at
-                errors[-1] = error
+        working = [self._pool.submit(work, thread) for thread in self._threads]
+        try:
+            for done in working:
+                done.result()
+        except BaseException as error:  # Ctrl-C reaches this thread alone
+            errors[-1] = error
+            for thread in self._threads:
+                thread.stop()
+            wait(working)
         if errors:
             raise errors[min(errors)]
         return [found[n] for n in range(len(pieces))]

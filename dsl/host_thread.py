@@ -22,6 +22,7 @@ from gpusim.memory import GlobalMemory
 if TYPE_CHECKING:
     from dsl.engine import Compiled
 
+_MOST = (1 << 63) - 1
 TRACE_RECORDS = 1 << 28
 """Records of a wave on one host thread; their pages (2 GiB) are committed only as far as they are written."""
 
@@ -96,7 +97,7 @@ class HostThread:
         self.ctx[Ctx.TRACE] = start
         self.ctx[Ctx.TRACE_END] = records.ctypes.data + records.nbytes
         self.ctx[Ctx.ENDS] = ends.ctypes.data
-        self.ctx[Ctx.STEPS] = self.max_steps
+        self.ctx[Ctx.STEPS] = min(self.max_steps * ir.STEP_PARTS, _MOST)
         self.ctx[Ctx.ERROR : Ctx.ERROR_EXTENT + 1] = 0
         if self.compiled.run_blocks(self.ctx.ctypes.data, first, count) != 0:
             raise self._error()
@@ -127,11 +128,22 @@ class HostThread:
                 loc = self._end_of(site)
                 who = f"warp {int(ctx[Ctx.WARP])}"
                 return messages.endless_loop(fn.name, (x, y, z), who, self.max_steps, loc.file, loc.line)
-        limit = len(self.buffer.records)
+            case Error.TRACE_FULL:
+                return self._trace_full((x, y, z), site - 1)
+
+    def _trace_full(self, block: messages.Dim3, site: int) -> Exception:
+        """Name the memory instruction that the trace has no room for, if it is not a barrier's mark (-1)."""
+        fn, limit = self.compiled.fn, len(self.buffer.records)
+        loc = self.compiled.sites[site][1].loc if site >= 0 else None
+        where = f", block {block}, {loc.file}:{loc.line}" if loc is not None else ""
         return LaunchRefused(
-            f"kernel {fn.name}: the blocks that run together make more than {limit} requests; "
-            "let each block do less, as by a larger grid or a shorter loop"
+            f"kernel {fn.name}{where}: the blocks that run together make more than {limit} requests; "
+            "check that the loops around this line end, or let each block do less, as by a larger grid"
         )
+
+    def stop(self) -> None:
+        """Let the code that runs on another thread end at the next loop pass or block."""
+        self.ctx[Ctx.STOP] = _MOST
 
     def _end_of(self, b: int) -> ir.Loc:
         """Return the source line of a block's terminator."""
@@ -147,8 +159,9 @@ class HostThread:
         thread = messages.thread_of(int(ctx[Ctx.WARP]), lane, key.block)
         index, extent = int(ctx[Ctx.ERROR_INDEX + lane]), int(ctx[Ctx.ERROR_EXTENT])
         place = chk.loc.file, chk.loc.line
+        dynamic = ir.is_dynamic(fn, chk.array)
         return messages.out_of_bounds(
-            fn.name, chk.array, chk.dim, index, extent, block, thread, *place, key.strict_index
+            fn.name, chk.array, chk.dim, index, extent, block, thread, *place, key.strict_index, dynamic
         )
 
     def _misaligned(self, block: messages.Dim3, site: int) -> Exception:

@@ -14,6 +14,7 @@ returns: a lane that has yet to run a later block that only returns is live.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,7 +26,7 @@ from dsl.as_compiled import IssueCount
 from dsl.copies import Copies
 from dsl.floats import Array
 from dsl.machine import block_counts, count_mma
-from dsl.messages import LANES, Dim3, dim3, linear_count, thread_of, unlinear
+from dsl.messages import LANES, Dim3, Wraps, dim3, linear_count, thread_of, unlinear
 from dsl.warp import COMPUTE, Warp, make_warps, special_registers
 from gpusim.counters import ConstantCounts, Counters, SharedCounts, SpaceCounts
 from gpusim.memory import LOCAL_BASE, GlobalMemory
@@ -42,12 +43,13 @@ PAST_L1 = ("cg", "cv")
 class IrRun:
     """Hold what a run gave: traces (uint64, one a block), counters without `hierarchy`, and executions.
 
-    block_execs: int64, shape (blocks of the IR, 2): warps and lanes that ran it.
+    block_execs: int64, shape (blocks of the IR, 2): warps and lanes that ran it. wraps: negative indices.
     """
 
     trace: list[np.ndarray]
     counters: Counters
     block_execs: np.ndarray
+    wraps: Wraps
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class _Launch:
     counters: Counters
     block_execs: np.ndarray
     issued: IssueCount
+    wraps: Wraps
 
 
 @dataclass
@@ -120,8 +123,10 @@ def _check_index(run: BlockRun, warp: Warp, instr: ir.Chk, mask: Array) -> None:
             instr.loc.file,
             instr.loc.line,
             run.launch.strict_index,
+            ir.is_dynamic(run.launch.fn, instr.array),
         )
     run.launch.counters.wrapped_indices += int(negative.sum())
+    run.launch.wraps[(*instr.loc, instr.array)] += int(negative.sum())
     warp.write(instr.dst, np.where(index < 0, index + extent, index), mask)
 
 
@@ -319,10 +324,10 @@ def _execute(run: BlockRun, warp: Warp, instr: ir.Instr, mask: Array) -> None:
 
 
 def _count_step(run: BlockRun, warp: Warp, block: ir.Block) -> None:
-    """Count a pass through the header of a loop that may spin; raise EndlessLoop after max_steps."""
-    warp.steps += block.may_spin
+    """Count a pass through the header of a loop; raise EndlessLoop after max_steps."""
+    warp.step_parts += block.step_parts
     limit = run.launch.max_steps
-    if limit is not None and warp.steps > limit and block.terminator is not None:
+    if limit is not None and warp.step_parts > limit * ir.STEP_PARTS and block.terminator is not None:
         loc = block.terminator.loc
         raise messages.endless_loop(
             run.launch.fn.name, run.ctaid, f"warp {warp.number}", limit, loc.file, loc.line
@@ -462,10 +467,11 @@ def run(
         Counters.zero(),
         execs,
         issued or IssueCount({}),
+        Counter(),
     )
     with np.errstate(all="ignore"):
         trace = [
             _run_thread_block(launch, b) for b in (range(linear_count(size)) if blocks is None else blocks)
         ]
     _count_arithmetic(launch)
-    return IrRun(trace, launch.counters, execs)
+    return IrRun(trace, launch.counters, execs, launch.wraps)

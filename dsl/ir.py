@@ -380,16 +380,29 @@ class Ret:
 Terminator = Jmp | Bra | Bar | Ret
 
 
+STEP_PARTS = 1000
+"""Passes through the header of a counted loop that are one step, as one pass of a while loop is."""
+SHORT_LOOP = 65_536
+"""Passes of a loop of known length up to which they are not counted."""
+
+
 @dataclass
 class Block:
     """Hold straight-line instructions and the terminator, which is None while the block is being built.
 
-    `may_spin` marks the header of a loop with no bound known (while).
+    `may_spin` marks the header of a loop with no bound known (while), `may_be_long` that of a counted one
+    whose length is not known or more than SHORT_LOOP.
     """
 
     instrs: list[Instr] = field(default_factory=list)
     terminator: Terminator | None = None
     may_spin: bool = False
+    may_be_long: bool = False
+
+    @property
+    def step_parts(self) -> int:
+        """Return what a pass through the block counts, in parts of a step."""
+        return STEP_PARTS if self.may_spin else int(self.may_be_long)
 
 
 @dataclass(frozen=True)
@@ -621,11 +634,17 @@ def verify(fn: Function) -> None:
                     raise MalformedIR(f"{fn.name}: block {i} enters {loop} at {s}, not at its header")
 
 
+def is_dynamic(fn: Function, array: str) -> bool:
+    """Tell whether an array of a function lies in dynamic shared memory."""
+    return any(a.name == array and a.bytes == 0 for a in fn.shared)
+
+
 def dump(fn: Function) -> str:
     """Print the function as text, one instruction a line, for people."""
     lines = [f"kernel {fn.name}({', '.join(p.name for p in fn.params)})"]
     for i, block in enumerate(fn.blocks):
-        lines.append(f"block {i}{' may spin' if block.may_spin else ''}:")
+        loop = " may spin" if block.may_spin else " may be long" if block.may_be_long else ""
+        lines.append(f"block {i}{loop}:")
         lines += [f"  {_shown_instr(ins)}" for ins in block.instrs]
         lines.append(f"  {_shown_instr(block.terminator)}" if block.terminator else "  no terminator")
     return "\n".join(lines)

@@ -11,6 +11,7 @@ time). "auto" is the compiled one, and the oracle for a kernel that it does not 
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -33,6 +34,7 @@ from gpusim.launch import Launch, LineAccess, Registers
 from gpusim.memory import VirtualArray
 from gpusim.occupancy import check_launch, occupancy, opt_in_note
 from gpusim.scheduler import shuffled, waves
+from gpusim.table import counted
 
 ENGINES = ("auto", "compiled", "ir", "oracle")
 LOCAL_BYTES_LIMIT = 512 * 1024
@@ -84,8 +86,8 @@ def _check_arguments(kernel: Dispatcher, args: tuple[Any, ...], counts_only: boo
         raise UnsupportedFeature(f"{who}: *args and **kwargs are not in the kernel language; name the "
                                  "arguments")
     if len(args) != len(names):
-        wanted = f"{len(names)} arguments ({', '.join(names)})"
-        raise LaunchRefused(f"{who} takes {wanted}, {len(args)} were given")
+        wanted = counted(len(names), "argument") + (f" ({', '.join(names)})" if names else "")
+        raise LaunchRefused(f"{who} takes {wanted}, {len(args)} {'was' if len(args) == 1 else 'were'} given")
     for name, value in (leaf for pair in zip(names, args, strict=True) for leaf in leaves(pair[1], pair[0])):
         if isinstance(value, VirtualArray) and not counts_only:
             raise LaunchRefused(f"argument {name} of {who} has no data; only --counts-only can run it")
@@ -158,9 +160,9 @@ def launch(
 
     shared_bytes: dynamic shared memory. registers: a thread's (given or recorded); None: the kernel's
     max_registers, else an estimate. counts_only: no float work and no data, the same counts. max_steps:
-    passes of a warp through the headers of while loops before it counts as endless (None:
-    dsl.engine.MAX_STEPS). progress: called with (blocks done, blocks in all). Raises the UserErrors of a
-    mistaken launch or kernel; arrays are unchanged then.
+    steps of a warp in loops before it counts as endless (None: dsl.engine.MAX_STEPS). progress: called with
+    (blocks done, blocks in all). Raises the UserErrors of a mistaken launch or kernel; arrays are unchanged
+    then.
     """
     if engine not in ENGINES:
         raise BadOption(f"engine {engine!r} is unknown; there are {', '.join(ENGINES)}")
@@ -326,6 +328,7 @@ class _Run:
         from dsl import interpreter
 
         total, issued = Counters.zero(), IssueCount(self.compiled.issues)
+        wraps: messages.Wraps = Counter()
 
         def wave(
             first: int, count: int, advance: Callable[[int], None] | None
@@ -338,6 +341,7 @@ class _Run:
                 blocks, self.max_steps, self.strict_index, self.compiled.register_arrays, issued,
             )  # fmt: skip
             total = total + run.counters
+            wraps.update(run.wraps)
             if advance is not None:
                 advance(count)
             traces = [run.trace[k] for k in np.argsort(order)]
@@ -345,7 +349,8 @@ class _Run:
             return np.concatenate([np.zeros(0, np.uint64), *traces]), offsets
 
         hierarchy = self._replayed(wave, progress)
-        return _Counted(_with_hierarchy(total, hierarchy), as_compiled=issued.result())
+        notes = messages.wrap_notes(wraps)
+        return _Counted(_with_hierarchy(total, hierarchy), notes, as_compiled=issued.result())
 
     def run_oracle(self, progress: Progress | None) -> _Counted:
         """Run the Python source a thread at a time (dsl/oracle.py), on copies; it has no progress to tell."""
@@ -358,7 +363,7 @@ class _Run:
             self.strict_index, blocks, register_arrays=self.compiled.register_arrays,
         )  # fmt: skip
         copy_back(self.args, copies)
-        return _Counted(oracle.as_counters(run), (NOTE,))
+        return _Counted(oracle.as_counters(run), (NOTE, *messages.wrap_notes(run.wraps)))
 
     def _replayed(self, wave: _Wave, progress: Progress | None) -> Hierarchy:
         """Run the grid wave by wave and replay each wave's trace; return the hierarchy's counters."""

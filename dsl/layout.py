@@ -39,7 +39,7 @@ class Ctx(IntEnum):
     BLOCK = 16
     WARP = 17
     STEPS = 18
-    """Steps that loops with no known bound may take in each warp."""
+    """Parts of a step (ir.STEP_PARTS) that loops may take in each warp."""
     SHARED_BYTES = 19
     BARRIERS = 20
     """Barriers this block has passed."""
@@ -68,7 +68,9 @@ class Ctx(IntEnum):
     """int64[ldmatrix and cp.async instructions][len(Moved)]."""
     GROUPS = 66
     """Groups of asynchronous copies of each thread (dsl/copies_ll.py)."""
-    WORDS = 67
+    STOP = 67
+    """Parts of a step below which a loop stops: 0; the largest number once the host wants the code to end."""
+    WORDS = 68
 
 
 class Moved(IntEnum):

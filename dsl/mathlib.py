@@ -22,6 +22,7 @@ from dsl.lowering import binary, constant, convert, extremum
 from dsl.machine import PREDICATED
 from dsl.types import FLOATS, HALF_FUNCTIONS, exact_type, hypot_type, math_type, modf_type
 from dsl.values import Tup, Val
+from gpusim.table import counted
 
 LARGEST_SCALE = 2200
 """A float64 is 0 or infinite after 2**2200 or 2**-2200, whatever it was."""
@@ -114,7 +115,7 @@ def call(b: Builder, name: str, args: tuple[Val, ...]) -> Val | Tup:
     """Emit math.<name>(*args); raises UnsupportedFeature for a wrong number of arguments."""
     arity = 3 if name == "fma" else 2 if name in (*PAIRS, "nextafter", "ldexp") else 1
     if len(args) != arity:
-        raise b.mistake(f"math.{name} with {len(args)} arguments", f"it takes {arity} here")
+        raise b.mistake(f"math.{name} with {counted(len(args), 'argument')}", f"it takes {arity} here")
     if name in HALF_FUNCTIONS and args[0].type == "f16":
         return half.function(b, name, args[0])
     if name in _SPECIAL:

@@ -6,6 +6,7 @@ Both oracles and the engine build their errors here, so that one mistake reads t
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import cast
 
@@ -19,8 +20,11 @@ from gpusim.errors import (
     OutOfBounds,
     WarpDivergence,
 )
+from gpusim.table import counted
 
 Dim3 = tuple[int, int, int]
+Wraps = Counter[tuple[str, int, str]]
+"""How many negative indices wrapped, by (file, line, array)."""
 LANES = 32
 
 
@@ -56,8 +60,12 @@ def out_of_bounds(
     file: str,
     line: int,
     strict: bool = False,
+    dynamic: bool = False,
 ) -> OutOfBounds:
-    """Say which thread used which index of which array; strict: negative indices are errors too."""
+    """Say which thread used which index of which array.
+
+    strict: negative indices are errors too. dynamic: it lies in dynamic shared memory.
+    """
     where = f"kernel {kernel}, block {block}, thread {thread}, {file}:{line}"
     axis = f"index {index} in dimension {dim} of {array!r} is out of bounds: the extent is {extent}"
     if strict and -extent <= index < 0:
@@ -65,11 +73,26 @@ def out_of_bounds(
             f"a negative index wraps to {index + extent}, and --strict-index makes that an error; "
             f"use indices of 0 to {extent - 1}"
         )
+    elif dynamic and index >= 0:
+        advice = (
+            "its length is that of the launch's dynamic shared memory: pass more, by --shared BYTES or as in "
+            f"{kernel}[grid, block, stream, BYTES]"
+        )
     elif index < 0:
         advice = f"a negative index wraps once, from {-extent} on; check the index expression"
     else:
         advice = f"guard the access, as in `if i < {array}.shape[{dim}]:`"
     return OutOfBounds(f"{where}: {axis}; {advice}")
+
+
+def wrap_notes(wraps: Wraps) -> tuple[str, ...]:
+    """Return a sentence for each array and line at which negative indices wrapped."""
+    return tuple(
+        f"{counted(n, 'negative index', 'negative indices')} of {array!r} wrapped once at {file}:{line} "
+        "(numba.cuda does the same; --strict-index refuses)"
+        for (file, line, array), n in sorted(wraps.items())
+        if n
+    )
 
 
 def outside_memory(
@@ -134,17 +157,18 @@ def barrier_divergence(
     kernel: str, block: Dim3, arrived: int, missing: int, file: str, line: int
 ) -> BarrierDivergence:
     """Say at which barrier how many threads wait and how many are elsewhere; exited ones are neither."""
+    here = f"{counted(arrived, 'thread')} arrived and {missing} {'is' if missing == 1 else 'are'} missing"
     return BarrierDivergence(
-        f"kernel {kernel}, block {block}, {file}:{line}: barrier divergence, {arrived} threads arrived and "
-        f"{missing} are missing; every thread of the block that has not returned must reach the same "
-        "syncthreads(): move it out of the branch or loop that some threads skip"
+        f"kernel {kernel}, block {block}, {file}:{line}: barrier divergence, {here}; every thread of the "
+        "block that has not returned must reach the same syncthreads(): move it out of the branch or loop "
+        "that some threads skip"
     )
 
 
 def endless_loop(kernel: str, block: Dim3, who: str, steps: int, file: str, line: int) -> EndlessLoop:
     """Say which warp or thread took more steps than it may."""
     return EndlessLoop(
-        f"kernel {kernel}, block {block}, {who}, {file}:{line}: no end after {steps} steps; "
+        f"kernel {kernel}, block {block}, {who}, {file}:{line}: no end after {counted(steps, 'step')}; "
         "check the condition of the loop, or raise --max-steps"
     )
 

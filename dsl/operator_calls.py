@@ -16,6 +16,7 @@ from dsl import lowering
 from dsl.expressions import as_scalar, compare, operate
 from dsl.frame import Frame
 from dsl.values import Value
+from gpusim.table import counted
 
 Emit = Callable[[Frame, tuple[Value, ...]], Value]
 
@@ -61,7 +62,7 @@ def _taking(count: int, function: Any, emit: Callable[..., Value]) -> Emit:
 
     def checked(frame: Frame, args: tuple[Value, ...]) -> Value:
         if len(args) != count:
-            what = f"operator.{function.__name__} of {len(args)} arguments"
+            what = f"operator.{function.__name__} of {counted(len(args), 'argument')}"
             raise frame.builder.refuse(what, f"it takes {count}")
         return emit(frame, *args)
 

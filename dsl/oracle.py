@@ -11,8 +11,9 @@ threads wait.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from traceback import walk_tb
 from types import CodeType, FunctionType
@@ -23,7 +24,7 @@ import numpy as np
 from dsl import request_rules
 from dsl.copies import Copies
 from dsl.machine import count_mma
-from dsl.messages import Dim3, dim3, kernel_fault, linear_count, raised_by_kernel, unlinear
+from dsl.messages import Dim3, Wraps, dim3, kernel_fault, linear_count, raised_by_kernel, unlinear
 from dsl.oracle_arrays import Access, Recorder, Tracked
 from dsl.oracle_cuda import Cuda, SharedMemory
 from dsl.oracle_iterations import Iterations
@@ -69,7 +70,7 @@ class OracleRun:
     order that the card would know. counters: of memory, barriers, warp operations and wrapped
     indices; `arithmetic` and `hierarchy` stay 0. shared_buffers: name and bytes of each static shared array
     of a block. untyped_spaces: where elements lie that dsl/types.py has no type for, so that their requests
-    are not the card's. has_local: a thread has a local array.
+    are not the card's. has_local: a thread has a local array. wraps: negative indices.
     """
 
     accesses: list[list[Access]]
@@ -79,6 +80,7 @@ class OracleRun:
     shared_buffers: tuple[tuple[str, int], ...] = ()
     untyped_spaces: frozenset[str] = frozenset()
     has_local: bool = False
+    wraps: Wraps = field(default_factory=Counter)
 
 
 def as_counters(run: OracleRun) -> Counters:
@@ -380,5 +382,6 @@ def run(
     )
     for number in range(linear_count(launch.grid)) if blocks is None else blocks:
         _run_block(launch, number)
-    result.counters.wrapped_indices = recorder.wrapped_indices
+    result.wraps = recorder.wraps
+    result.counters.wrapped_indices = recorder.wraps.total()
     return result

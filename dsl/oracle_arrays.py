@@ -7,10 +7,13 @@ grouped the accesses into warps.
 
 from __future__ import annotations
 
+import dis
+import functools
 import operator
 import sys
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterator
+from itertools import pairwise
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
@@ -21,8 +24,8 @@ from dsl.copies import Copies
 from dsl.elements import VectorType
 from dsl.floats import Array
 from dsl.formats import FORMATS
-from dsl.ir import BYTES
-from dsl.messages import LANES
+from dsl.ir import BYTES, SHORT_LOOP, STEP_PARTS
+from dsl.messages import LANES, Wraps
 from dsl.oracle_numbers import KINDS, element_in, literal, number, same_or_computable
 from dsl.oracle_threads import Site, Strand, Thread
 from dsl.oracle_vectors import Vector, VectorMaker, from_record
@@ -69,7 +72,9 @@ class Recorder:
         self.block: messages.Dim3 = (1, 1, 1)
         self.strand: Strand
         self.groups: dict[GroupKey, dict[int, Access]] = defaultdict(dict)
-        self.wrapped_indices = 0
+        self.wraps: Wraps = Counter()
+        self.dynamic_arrays: set[str] = set()
+        """Names of arrays in dynamic shared memory."""
         self.untyped_spaces: set[str] = set()
         self.copies = Copies()
         self._sites: dict[Hashable, Site] = {}
@@ -175,11 +180,11 @@ class Recorder:
                 )  # fmt: skip
             self.record(array, at, op, frame, size)
 
-    def step(self, file: str, line: int) -> None:
-        """Count an iteration of a loop with no bound known; raise EndlessLoop after max_steps."""
+    def step(self, file: str, line: int, parts: int = STEP_PARTS) -> None:
+        """Count an iteration of a loop, in parts of a step; raise EndlessLoop after max_steps."""
         thread, limit = self.thread, self.max_steps
-        thread.steps += 1
-        if limit is not None and thread.steps > limit:
+        thread.step_parts += parts
+        if limit is not None and thread.step_parts > limit * STEP_PARTS:
             who = f"thread {thread.tid}"
             raise messages.endless_loop(self.kernel, thread.ctaid, who, limit, file, line)
 
@@ -198,9 +203,25 @@ class Recorder:
                 frame.f_code.co_filename,
                 frame.f_lineno,
                 self.strict_index,
+                array.name in self.dynamic_arrays,
             )
-        self.wrapped_indices += 1
+        if not _stores_again(frame):
+            self.wraps[frame.f_code.co_filename, frame.f_lineno, array.name] += 1
         return index + extent
+
+
+@functools.cache
+def _augmented_stores(code: CodeType) -> frozenset[int]:
+    """Return the offsets of the stores of `a[i] += x`, which bring the array and the index back on top."""
+    pairs = pairwise(dis.get_instructions(code))
+    swaps = ("SWAP", "ROT_THREE")
+    return frozenset(b.offset for a, b in pairs if b.opname == "STORE_SUBSCR" and a.opname in swaps)
+
+
+def _stores_again(frame: FrameType) -> bool:
+    """Say whether a frame stores where it has just loaded from; its index was worked out, and wrapped, once.
+    """
+    return frame.f_lasti in _augmented_stores(frame.f_code)
 
 
 def _position(frame: FrameType) -> tuple[int | None, ...]:
@@ -229,16 +250,20 @@ Item = Callable[[int, FrameType], Any]
 """Gives the k-th item of a loop; the frame is the place in the kernel that reads it."""
 
 
-def counted(recorder: Recorder, counts: Iterable[int], item: Item) -> Iterator[Any]:
-    """Yield the items of a loop, and tell the recorder which iteration a thread is in."""
+def counted(recorder: Recorder, length: int, item: Item) -> Iterator[Any]:
+    """Yield the items of a loop, and tell the recorder which iteration a thread is in; count a long one."""
     frame, loops, places = sys._getframe(1), recorder.thread.loops, recorder.thread.loop_lines
+    parts = int(length > SHORT_LOOP)
     depth = len(loops)
     loops.append(-1)
     places.append(recorder.lines(frame))
     try:
-        for k in counts:
+        for k in range(length):
+            if parts:
+                recorder.step(frame.f_code.co_filename, frame.f_lineno, parts)
             loops[depth] += 1
             yield item(k, frame)
+        recorder.step(frame.f_code.co_filename, frame.f_lineno, parts)
     finally:
         del loops[depth:], places[depth:]
 
@@ -279,7 +304,7 @@ class Tracked:
         return len(self.data)
 
     def __iter__(self) -> Iterator[Any]:
-        return counted(self.recorder, range(len(self.data)), self.load)
+        return counted(self.recorder, len(self.data), self.load)
 
     def locate(self, index: Any, frame: FrameType) -> tuple[Any, ...]:
         """Return the index as a tuple of checked numbers (and slices); raise OutOfBounds."""

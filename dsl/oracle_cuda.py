@@ -141,6 +141,7 @@ class _Shared:
             name, type_ = _assigned_name(frame, "shared"), dtype_of(dtype)
             if _shape(shape) == (0,):
                 whole = len(memory.dynamic) // type_.itemsize * type_.itemsize
+                self.recorder.dynamic_arrays.add(name)
                 data, address = memory.dynamic[:whole].view(type_), memory.place_dynamic()
             else:
                 data = _poisoned(_shape(shape), type_)

@@ -26,7 +26,7 @@ class Loop:
         return self.length
 
     def __iter__(self) -> Iterator[Any]:
-        return counted(self.recorder, range(self.length), self.item)
+        return counted(self.recorder, self.length, self.item)
 
 
 def _part(value: Any) -> tuple[int, Item]:
@@ -47,12 +47,7 @@ def _of(values: Sequence[Any]) -> Item:
 
 def _endless(recorder: Recorder, start: Any) -> Loop:
     """Return the loop of a range with step 0: its start, again and again, up to max_steps."""
-
-    def item(k: int, frame: FrameType) -> Any:
-        recorder.step(frame.f_code.co_filename, frame.f_lineno)
-        return start
-
-    return Loop(recorder, sys.maxsize, item)
+    return Loop(recorder, sys.maxsize, lambda k, frame: start)
 
 
 def loops(recorder: Recorder) -> dict[str, Callable[..., Loop]]:
@@ -64,7 +59,8 @@ def loops(recorder: Recorder) -> dict[str, Callable[..., Loop]]:
         if len(plain) == 3 and not plain[2]:  # counted downwards: no iteration, or no end
             return _endless(recorder, number(limits[0], element)) if plain[0] > plain[1] else zip_()
         numbers = range(*plain)
-        return Loop(recorder, len(numbers), lambda k, frame: number(numbers[k], element))
+        length = min(max(0, -((numbers.start - numbers.stop) // numbers.step)), sys.maxsize)
+        return Loop(recorder, length, lambda k, frame: number(numbers[k], element))
 
     def zip_(*values: Any) -> Loop:
         parts = [_part(v) for v in values]

@@ -22,6 +22,7 @@ from dsl.oracle_arrays import Recorder, Tracked
 from dsl.oracle_cuda import Cast, Cuda, Float, Math, maximum, minimum, rounded
 from dsl.oracle_loops import loops
 from dsl.oracle_numbers import literal
+from dsl.oracle_truth import comparing_truth
 
 
 class Later:
@@ -71,7 +72,7 @@ class Rebuilder:
             return self._made[original]
         namespace: dict[str, Any] = {}
         cells = tuple(CellType(None) for _ in original.__closure__ or ())
-        code, defaults = _with_typed_constants(original.__code__), literal(original.__defaults__)
+        code, defaults = _with_typed_constants(comparing_truth(original)), literal(original.__defaults__)
         copy = FunctionType(code, namespace, original.__name__, defaults, cells)
         copy.__kwdefaults__ = {n: literal(v) for n, v in (original.__kwdefaults__ or {}).items()}
         self._made[original] = copy

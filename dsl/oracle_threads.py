@@ -110,7 +110,7 @@ class Thread:
     """The warp operation it waits at."""
     passed_line: int = 0
     """The kernel's own line of the last barrier or warp operation that it went past."""
-    steps: int = 0
+    step_parts: int = 0
 
     @property
     def warp(self) -> int:

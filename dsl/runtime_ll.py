@@ -193,13 +193,22 @@ entry:
   %ends = load ptr, ptr %endsp
   %maxp = getelementptr i64, ptr %ctx, i64 {Ctx.STEPS:d}
   %steps = load i64, ptr %maxp
+  %stopp = getelementptr i64, ptr %ctx, i64 {Ctx.STOP:d}
   br label %blocks
 blocks:
   %i = phi i64 [ 0, %entry ], [ %i1, %block_done ]
   %more = icmp slt i64 %i, %count
-  br i1 %more, label %block, label %all_done
+  br i1 %more, label %ask, label %all_done
 all_done:
   ret i64 0
+ask:
+  %stop = load volatile i64, ptr %stopp
+  %stopped = icmp ne i64 %stop, 0
+  br i1 %stopped, label %halt, label %block
+halt:
+  %haltp = getelementptr i64, ptr %ctx, i64 {Ctx.ERROR:d}
+  store i64 {Error.STEPS:d}, ptr %haltp
+  ret i64 -1
 block:
   %b = add i64 %first, %i
   store i64 %b, ptr %blockp

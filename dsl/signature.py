@@ -15,6 +15,7 @@ import numpy as np
 
 from dsl.types import TYPE_NAMES, AnyType, ArgType, TupleType, element_type
 from gpusim.errors import LaunchRefused, NoSuchOverload, UnsupportedFeature
+from gpusim.table import counted
 
 
 def argument_types(signature: Any) -> tuple[Any, ...] | None:
@@ -120,8 +121,8 @@ def cast_scalars(kernel: str, signature: Any, args: tuple[Any, ...]) -> tuple[An
     if wanted is None:
         return args
     if len(wanted) != len(args):
-        raise LaunchRefused(f"kernel {kernel}: its signature has {len(wanted)} arguments, {len(args)} were "
-                            "given")
+        raise LaunchRefused(f"kernel {kernel}: its signature has {counted(len(wanted), 'argument')}, "
+                            f"{len(args)} {'was' if len(args) == 1 else 'were'} given")
     return tuple(_cast(value, type_) for value, type_ in zip(args, wanted, strict=True))
 
 

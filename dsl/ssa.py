@@ -207,7 +207,7 @@ class _Renamer:
             names[phi.variable] = phi.dst
             self.ssa.defs[phi.dst.index] = (b, phi)
         old = self.fn.blocks[b]
-        new = ir.Block(may_spin=old.may_spin)
+        new = ir.Block(may_spin=old.may_spin, may_be_long=old.may_be_long)
         for instr in old.instrs:
             copy = ir.with_sources(instr, read)
             if isinstance(copy, ir.Alu) and _is_copy(copy):

@@ -15,7 +15,7 @@ from dsl import arrays, iteration, lowering, records
 from dsl.calls import call
 from dsl.expressions import branch, evaluate, operate
 from dsl.frame import Frame, LoopLabels, NotTyped
-from dsl.ir import Alu, Imm, Operand, Ret
+from dsl.ir import SHORT_LOOP, Alu, Imm, Operand, Ret
 from dsl.subscripts import element_address
 from dsl.types import register_type
 from dsl.values import Arr, Group, Rec, Static, Tup, Val, Value, describe
@@ -278,7 +278,8 @@ def _for_each(frame: Frame, s: ast.For, items: iteration.Sequence) -> None:
     def begin() -> None:
         _store(frame, s.target, items.item(b, counter), fresh=False)
 
-    _loop(frame, s, counter, stop, Val(Imm(1), "s64"), False, begin)
+    one = Val(Imm(1), "s64")
+    _loop(frame, s, counter, stop, one, False, begin, _may_be_long(Val(Imm(0), "s64"), stop, one))
 
 
 def _for_tuple(frame: Frame, s: ast.For, items: Tup) -> None:
@@ -310,13 +311,24 @@ def _counted(frame: Frame, s: ast.For, start: Val, stop: Val, step: Val) -> None
     """
     b, element = frame.builder, start.type
     assert isinstance(s.target, ast.Name)
-    down = step.constant is not None and step.constant < 0
+    down, long = step.constant is not None and step.constant < 0, _may_be_long(start, stop, step)
     if id(s) in frame.source.webs.plain_counters:
         counter = frame.variable(s.target, s.target.id, start)
-        return _loop(frame, s, counter, stop, step, down, None)
+        return _loop(frame, s, counter, stop, step, down, None, long)
     counter = Val(b.reg(register_type(element), f"{s.target.id}.next"), element)
     b.assign(counter.operand, start.operand)  # type: ignore[arg-type]
-    return _loop(frame, s, counter, stop, step, down, lambda: _store(frame, s.target, counter, fresh=True))
+
+    def begin() -> None:
+        _store(frame, s.target, counter, fresh=True)
+
+    return _loop(frame, s, counter, stop, step, down, begin, long)
+
+
+def _may_be_long(start: Val, stop: Val, step: Val) -> bool:
+    """Tell whether a range is not known to have at most SHORT_LOOP numbers."""
+    limits = [v.constant for v in (start, stop, step)]
+    known = [int(n) for n in limits if n is not None]
+    return len(known) < 3 or bool(range(*known)[SHORT_LOOP:])
 
 
 def _of_unknown_sign(frame: Frame, s: ast.For, start: Val, stop: Val, step: Val) -> None:
@@ -337,7 +349,7 @@ def _of_unknown_sign(frame: Frame, s: ast.For, start: Val, stop: Val, step: Val)
         shown = Val(b.alu("mul", counter.type, counter.operand, sign.operand), counter.type)
         _store(frame, s.target, shown, fresh=True)
 
-    _loop(frame, s, counter, stop, step, False, begin, may_spin=True)  # a step of 0 never ends
+    _loop(frame, s, counter, stop, step, False, begin, long=True)  # a step of 0 never ends
 
 
 def _loop(
@@ -348,7 +360,7 @@ def _loop(
     step: Val,
     down: bool,
     begin: Callable[[], None] | None,
-    may_spin: bool = False,
+    long: bool,
 ) -> None:
     """Emit header, body and latch; `begin` sets the user's variable in the body where that is no counter."""
     b, register = frame.builder, counter.operand
@@ -360,7 +372,7 @@ def _loop(
         body,
         end,
     )
-    b.drafts[header].may_spin = may_spin
+    b.drafts[header].may_be_long = long
     b.start(body)
     if begin is not None:
         begin()

@@ -8,6 +8,7 @@ lines add up. Judged by dsl/interpreter.py.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +20,7 @@ from dsl import ir, moves
 from dsl.as_compiled import IssueCount
 from dsl.layout import LANES_ALL
 from dsl.machine import count_mma
+from dsl.messages import Wraps, wrap_notes
 from dsl.shapes import LANES
 from gpusim.counters import AccessCounts, Arithmetic, AsCompiled, ConstantCounts, Counters, SpaceCounts
 from gpusim.shared import atomic_wavefronts, ideal_wavefronts, wavefronts
@@ -170,14 +172,11 @@ class Tally:
         return int(taken), int(min(taken, ideal_wavefronts(LANES_ALL, size)))
 
     def notes(self) -> tuple[str, ...]:
-        """Return a sentence for each index check that wrapped a negative index."""
-        return tuple(
-            f"{n} negative {'index' if n == 1 else 'indices'} of {c.array!r} wrapped once at "
-            f"{c.loc.file}:{c.loc.line} "
-            "(numba.cuda does the same; --strict-index refuses)"
-            for n, c in zip(self.wraps.tolist(), self.compiled.code.checks, strict=False)
-            if n
-        )
+        """Return a sentence for each array and line at which negative indices wrapped."""
+        wraps: Wraps = Counter()
+        for n, chk in zip(self.wraps.tolist(), self.compiled.code.checks, strict=False):
+            wraps[(*chk.loc, chk.array)] += n
+        return wrap_notes(wraps)
 
 
 def _count_instruction(at: Callable[[ir.Loc], Counters], instr: ir.Instr, warps: int) -> None:

@@ -44,6 +44,8 @@ def load_kernel(target: str) -> Any:
         from dsl import cuda
 
         return cuda.jit(value)
+    if getattr(value, "device", False):
+        raise UnknownName(f"{path}: {name} is a device function, which kernels call; {has}")
     if name not in kernels:
         near = did_you_mean(name, [*kernels, *plain])
         raise UnknownName(f"{path}: no kernel {name!r}; {near or has}")

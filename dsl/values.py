@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 from dsl.elements import Element, RecordType, VectorType
 from dsl.ir import Imm, Operand, Reg
+from dsl.types import TYPE_NAMES
 
 
 @dataclass(frozen=True)
@@ -181,4 +182,5 @@ def describe(value: Value) -> str:
         case Static(obj=obj):
             return str(getattr(obj, "__name__", f"a {type(obj).__name__}"))
     assert isinstance(value, Val)
-    return f"a {value.type} number"
+    name = TYPE_NAMES[value.type]
+    return f"{'an' if name[0] == 'i' else 'a'} {name}"

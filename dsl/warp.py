@@ -50,7 +50,8 @@ class Warp:
     registers: dict[int, Array]
     frame: Array
     """Local memory: uint8, shape (32, bytes a thread)."""
-    steps: int = 0
+    step_parts: int = 0
+    """Passes through headers of loops, in parts of a step (ir.STEP_PARTS)."""
     past_end: int = 0
     """Lanes that have got to the end of the kernel's body, not out of it by a return before."""
     marked: bool = False

@@ -1,6 +1,7 @@
 """Profile a kernel from Python: launch it inside `gpusim.profile` and read metrics by their ncu names.
 
-Run it with `python examples/profile_in_python.py`. What to look at: a grid-stride loop reads every element
+Run it with `PYTHONPATH=. python examples/profile_in_python.py`, and after `pip install -e .` with
+`python examples/profile_in_python.py`. What to look at: a grid-stride loop reads every element
 once, so the sectors of its loads are the bytes of x and y divided by 32, and no more.
 """
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gpusim import launch_json, metrics
-from gpusim.errors import BadOption
+from gpusim.errors import BadOption, reason
 from gpusim.launch import Launch
 from gpusim.metric import Metric, Value, ratio
 from gpusim.report import header
@@ -34,7 +34,7 @@ def _read(path: str) -> list[Launch]:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise BadOption(f"cannot read {path}: {error}") from None
+        raise BadOption(f"cannot read {path}: {reason(error)}") from None
     return launch_json.load(text, path)
 
 

@@ -82,3 +82,9 @@ class DataDependent(UserError):
 
 class CannotWrite(UserError):
     """An output file that cannot be written."""
+
+
+def reason(error: Exception) -> str:
+    """Return why a file was not read, without errno's number: "no such file or directory"."""
+    text = error.strerror if isinstance(error, OSError) else None
+    return text[0].lower() + text[1:] if text else str(error)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from gpusim.errors import BadOption
+from gpusim.errors import BadOption, reason
 from gpusim.launch import Launch
 from gpusim.metric import Metric, Value, evaluate
 from gpusim.metrics import METRICS
@@ -80,7 +80,7 @@ def read_raw(path: str | Path) -> list[Row]:
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise BadOption(f"cannot read {path}: {error}") from None
+        raise BadOption(f"cannot read {path}: {reason(error)}") from None
     return parse_raw(text, str(path))
 
 

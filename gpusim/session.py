@@ -75,6 +75,7 @@ class Session:
     device: Any = None
     on_report: Callable[[Launch], None] | None = None
     progress: Any = None
+    launched: int = 0
     matched: int = 0
     remarks: list[str] = field(default_factory=list)
 
@@ -85,6 +86,7 @@ class Session:
         A launch that is not wanted still runs (later ones read what it wrote, and its lines stay in a warm
         L2).
         """
+        self.launched += 1
         if not self.keep or not re.search(self.filter.expression, kernel):
             return False
         self.matched += 1

@@ -47,9 +47,9 @@ def number(value: Cell) -> str:
     return f"{value:,.2f}"
 
 
-def counted(n: int, noun: str) -> str:
-    """Return a number with its noun: "1 launch", "2 launches", "1,024 blocks"."""
-    plural = f"{noun}es" if noun.endswith(("s", "ch")) else f"{noun}s"
+def counted(n: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun: "1 launch", "2 launches", "1,024 blocks"; plural: an unusual one."""
+    plural = plural or (f"{noun}es" if noun.endswith(("s", "ch")) else f"{noun}s")
     return f"{n:,} {noun if n == 1 else plural}"
 
 

@@ -45,6 +45,8 @@ LOG = {"ffma": 11, "fmul": 1, "fadd": 1}
 """Machine instructions of one float32 log."""
 DIV = {"ffma": 5, "mufu": 1}
 """Machine instructions of one float32 division, rounded to nearest."""
+SQRT = {"ffma": 3, "fmul": 2, "mufu": 1}
+"""Machine instructions of one float32 square root, rounded to nearest."""
 
 
 @dataclass(frozen=True)

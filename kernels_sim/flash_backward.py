@@ -40,6 +40,7 @@ from typing import Any
 import numpy as np
 
 from dsl import cuda
+from gpusim.arch import H200
 from gpusim.errors import BadOption
 from kernels_sim.attention import (
     DTYPES,
@@ -72,8 +73,8 @@ STRIP = 4
 """Query rows that a thread works on at a time."""
 ROWS = 4
 """Rows of a block of the first and the last launch, one warp each."""
-SHARED_LIMIT = 232448
-"""Bytes of shared memory a block of an H100 or H200 can opt in to."""
+SHARED_LIMIT = H200.shared_bytes_per_block_optin
+"""Bytes of shared memory that a block can opt in to on the GPUs with most; a launch asks its own GPU."""
 
 
 @dataclass(frozen=True)

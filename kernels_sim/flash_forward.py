@@ -43,6 +43,7 @@ from typing import Any
 import numpy as np
 
 from dsl import cuda
+from gpusim.arch import H200
 from gpusim.errors import BadOption
 from kernels_sim.attention import (
     DTYPES,
@@ -67,8 +68,8 @@ ZERO, ONE, NEG_INF = np.float32(0), np.float32(1), np.float32(-np.inf)
 
 STATIC_SHARED_LIMIT = 49152
 """Bytes of shared memory that a kernel may declare; more has to be dynamic, and asked for at launch."""
-SHARED_LIMIT = 232448
-"""Bytes of shared memory a block of an H100 or H200 can opt in to."""
+SHARED_LIMIT = H200.shared_bytes_per_block_optin
+"""Bytes of shared memory that a block can opt in to on the GPUs with most; a launch asks its own GPU."""
 
 REGISTERS: dict[tuple[int, bool], int] = {
     (16, False): 80,

@@ -216,7 +216,7 @@ ASSIGNMENTS = (
     "i0 = int64({I})", "f0 = {F}", "i1 += {I}", "d0 = {D}", "b0 = bool({B})", "j0 = int32({I})", "f1 -= {F}",
     "i0, i1 = i1, int64({I})", "d0, f0 = {D}, f1", "i0 = i0 if {B} else int64({I})", "i1 //= {I}",
     "f0 = f1 = {F}",
-    "outi[i, {I} % 3] = {I}", "outf[i, {I} % 2] = {F}", "outd[i, {I} % 2 - 2] = {D}", "outi[i, 1] += {I}",
+    "outi[i, {I} % 3] = {I}", "outf[i, {I} % 2] = {F}", "outd[i, {I} % 2 - 2] = {D}", "outi[i, -2] += {I}",
     "p[{I} % 4] = {F}", "p[1] += {F}", "q[{I} % 3] = {I}", "q[-1] = {I}", "outi[i, 2] = {F}", "q[0] ^= {I}",
     "i0, f1 = pair(int64({I}), int64({I}), {F})", "outf[i, -1] = {D}",
 )  # fmt: skip
@@ -229,7 +229,7 @@ ATOMICS = (
     "cuda.atomic.nanmax(outf, (i, 0), {F})", "i1 = int64(cuda.atomic.xor(outi, (i, 2), {I}))",
 )  # fmt: skip
 OWN_CELLS = (
-    "s[t] = {F}", "c[t] = {I}", "cuda.atomic.{h}(h, {I} % 8, {I})", "s[t] += {F}",
+    "s[t] = {F}", "c[t] = {I}", "cuda.atomic.{h}(h, {I} % 8, {I})", "s[t - {threads}] += {F}",
     "i0 = int64(cuda.atomic.add(c, t, {I}))", "c[t - {threads}] = {I}",
 )  # fmt: skip
 RACED_STATEMENTS = (

@@ -575,7 +575,9 @@ def test_a_script_that_asks_for_the_time_between_events_gets_nan_and_one_note(
     assert cli.run(["profile", str(file)]) == 0
     printed = capsys.readouterr()
     assert printed.out == "nan\nnan\nnan\nNo kernels were profiled.\n"
-    assert printed.err == "note: events: no clock; elapsed times are nan\n"
+    assert printed.err == (
+        f"note: {file} launched no kernel\nnote: events: no clock; elapsed times are nan\n"
+    )
 
 
 def test_what_a_file_prints_while_it_is_imported_stays_out_of_json(capsys: Capture, tmp_path: Path) -> None:
@@ -586,3 +588,67 @@ def test_what_a_file_prints_while_it_is_imported_stays_out_of_json(capsys: Captu
     printed = capsys.readouterr()
     assert printed.err == "hello\n"
     assert len(json.loads(printed.out)["launches"]) == 1
+
+
+DEVICE_AND_KERNEL = """import numpy as np
+from numba import cuda
+
+@cuda.jit(device=True)
+def helper(x):
+    return x
+
+@cuda.jit
+def fill(x):
+    x[cuda.grid(1)] = helper(1)
+
+def main():
+    x = np.zeros(32)
+    fill[1, 32](x)
+    fill[1, 32](x, 3)
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_a_profile_that_stops_at_a_bad_launch_reports_those_before(tmp_path: Path, capsys: Capture) -> None:
+    script = tmp_path / "two.py"
+    script.write_text(DEVICE_AND_KERNEL)
+    assert cli.run(["profile", "--format", "json", str(script)]) == 2
+    printed = capsys.readouterr()
+    assert [launch["kernel"] for launch in json.loads(printed.out)["launches"]] == ["fill"]
+    assert printed.err == f"error: {script}:15: kernel fill takes 1 argument (x), 2 were given\n"
+
+
+def test_a_profile_without_a_launch_says_so(tmp_path: Path, capsys: Capture) -> None:
+    script = tmp_path / "none.py"
+    script.write_text("print(3)\n")
+    assert cli.run(["profile", str(script)]) == 0
+    assert capsys.readouterr().err == f"note: {script} launched no kernel\n"
+    script.write_text(DEVICE_AND_KERNEL.replace("    fill[1, 32](x, 3)\n", ""))
+    assert cli.run(["profile", "--kernel-name", "other", str(script)]) == 0
+    assert capsys.readouterr().err == f"note: {script} launched 1 kernel, and none that was asked for\n"
+
+
+def test_simulate_says_that_a_device_function_is_no_kernel(tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "two.py"
+    file.write_text(DEVICE_AND_KERNEL)
+    said = message(capsys, "simulate", f"{file}:helper", "--grid", 1, "--block", 1)
+    where = f"error: {file}: helper is a device function, which kernels call"
+    assert said == f"{where}; it has: fill; functions without cuda.jit: main\n"
+
+
+def test_a_file_that_is_not_there_is_named_without_a_number(tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "two.py"
+    file.write_text(DEVICE_AND_KERNEL)
+    kernel = ("simulate", f"{file}:fill", "--grid", 1, "--block", 1)
+    assert message(capsys, *kernel, "--arg", "@no.npy") == "error: --arg @no.npy: no such file or directory\n"
+    said = message(capsys, "compare", "a.json", "b.json")
+    assert said == "error: cannot read a.json: no such file or directory\n"
+
+
+def test_help_of_simulate_lists_the_options_of_a_file(capsys: Capture) -> None:
+    text = output(capsys, "simulate", "--help")
+    part = text[text.index("Options of FILE.py:kernel") :]
+    assert all(option in part for option in ("--grid", "--block", "--shared BYTES", "--arg VALUE"))
+    assert "Options of FILE.py:kernel" not in output(capsys, "simulate", "vec_add", "--help")

@@ -53,6 +53,11 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
         {"parts": 2, "rows": 4, "d": 64},
         {"parts": 5, "rows": 131, "d": 0},
     ],
+    "qk_norm_rope": [
+        {"tokens": 3, "heads": 2, "d": 40, "rotary_dim": 8},
+        {"tokens": 3, "heads": 2, "d": 32, "paired": True},
+        {"tokens": 4, "heads": 1, "d": 34, "rotary_dim": 10, "key_offset": True, "dtype": "bfloat16"},
+    ],
     "histogram": [
         {"n": n, "bins": bins, "variant": variant}
         for n, bins in ((1, 1), (512, 256), (1003, 37), (70_000, 256))

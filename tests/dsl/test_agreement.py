@@ -199,7 +199,7 @@ def backwards(step, out):
 
 def test_a_range_whose_step_is_zero_at_run_time_never_ends_downwards() -> None:
     for engine in ENGINES:
-        with gpusim.profile(engine=engine, max_steps=50), pytest.raises(EndlessLoop, match="no end after 50"):
+        with gpusim.profile(engine=engine, max_steps=2), pytest.raises(EndlessLoop, match="no end after 2"):
             backwards[1, 1](0, np.zeros(1))
 
 
@@ -279,3 +279,22 @@ def test_what_python_refuses_in_a_line_is_a_users_mistake_with_its_place() -> No
 
     with pytest.raises(KernelFault, match=r"thread \(0, 0, 0\), .*agreement.py:\d+: TypeError: unsupported"):
         oracle.run(kernel, 1, 1, (np.ones(1), np.zeros(1)))
+
+
+@cuda.jit
+def identities(x, flag, out):
+    i = cuda.grid(1)
+    small = x[i] < 2
+    out[i, 0] = small is True
+    out[i, 1] = small is not True
+    out[i, 2] = (not small) is False
+    out[i, 3] = flag is True
+    out[i, 4] = math.isnan(x[i]) is False
+    if (x[i] > 0) is True:
+        out[i, 5] = 7
+    out[i, 6] = True is small
+
+
+def test_is_beside_true_and_false_compares_truth() -> None:
+    got = everywhere(identities, 2, np.array([1.0, 3.0]), True, np.zeros((2, 7), np.int32))
+    assert got.tolist() == [[1, 0, 1, 1, 1, 7, 1], [0, 1, 0, 1, 1, 7, 0]]

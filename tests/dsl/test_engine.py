@@ -213,13 +213,48 @@ def test_a_negative_index_wraps_once_and_is_counted(engine):
         run(far_before, 1, 64, o, engine=engine)
 
 
-def test_a_wrapped_index_is_noted_with_its_line_and_strict_index_refuses_it():
+@pytest.mark.parametrize("engine", ["compiled", "ir", "oracle"])
+def test_a_wrapped_index_is_noted_with_its_line_and_strict_index_refuses_it(engine):
     o = np.zeros(64, "f4")
-    (note,) = run(before_the_start, 1, 64, o).notes
+    note = run(before_the_start, 1, 64, o, engine=engine).notes[-1]
     line = before_the_start.py_func.__code__.co_firstlineno + 3
-    assert f"test_engine.py:{line}" in note and note.startswith("1 negative")
+    assert f"of 'o' wrapped once at {__file__}:{line} (" in note and note.startswith("1 negative index of")
     with pytest.raises(OutOfBounds, match="--strict-index"):
-        run(before_the_start, 1, 64, o, strict_index=True)
+        run(before_the_start, 1, 64, o, strict_index=True, engine=engine)
+
+
+@cuda.jit
+def wrapped_twice(o, n):
+    t = cuda.threadIdx.x
+    for k in range(n):
+        o[-1 - t] += o[-2]
+
+
+@pytest.mark.parametrize("engine", ["compiled", "ir", "oracle"])
+def test_the_wrapped_indices_of_a_line_are_one_note_of_an_array(engine):
+    o = np.zeros(8, "f4")
+    notes = run(wrapped_twice, 2, 2, o, 3, engine=engine).notes
+    # Two blocks of two threads, three turns: 12 times the element that is added to, and 12 times o[-2].
+    assert [note.split(" wrapped")[0] for note in notes][-1] == "24 negative indices of 'o'"
+
+
+@cuda.jit
+def dynamic_shared(o):
+    s = cuda.shared.array(0, float32)
+    s[cuda.threadIdx.x] = 1
+    o[cuda.threadIdx.x] = s[cuda.threadIdx.x]
+
+
+@pytest.mark.parametrize("engine", ["compiled", "ir", "oracle"])
+def test_dynamic_shared_memory_that_is_too_short_says_how_to_ask_for_more(engine):
+    o = np.zeros(4, "f4")
+    advice = r"pass more, by --shared BYTES or as in dynamic_shared\[grid, block, stream, BYTES\]"
+    for given, index in ((0, 0), (12, 3)):
+        what = rf"index {index} in .* of 's' .* the extent is {index}"
+        with pytest.raises(OutOfBounds, match=rf"{what}; .*dynamic shared memory: {advice}"):
+            run(dynamic_shared, 1, 4, o, shared_bytes=given, engine=engine)
+    run(dynamic_shared, 1, 4, o, shared_bytes=16, engine=engine)
+    assert o.tolist() == [1, 1, 1, 1]
 
 
 @cuda.jit
@@ -238,7 +273,7 @@ def long_loop(o, n):
 
 @pytest.mark.parametrize("engine", ["compiled", "ir", "oracle"])
 def test_an_endless_loop_is_stopped_and_a_long_one_is_not(engine):
-    with pytest.raises(EndlessLoop, match="1000 steps"):
+    with pytest.raises(EndlessLoop, match="1,000 steps"):
         run(spin, 1, 32, np.zeros(2, "f4"), engine=engine, max_steps=1000)
     o = np.zeros(1, "i4")
     run(long_loop, 1, 1, o, 900, engine=engine, max_steps=1000)
@@ -246,7 +281,7 @@ def test_an_endless_loop_is_stopped_and_a_long_one_is_not(engine):
 
 
 def test_an_endless_loop_is_stopped_without_a_limit_given():
-    with pytest.raises(EndlessLoop, match="10000000 steps"):
+    with pytest.raises(EndlessLoop, match="10,000,000 steps"):
         run(spin, 1, 32, np.zeros(2, "f4"))
 
 
@@ -497,7 +532,7 @@ def for_ever(o):
 
 
 def test_a_loop_without_any_exit_is_stopped_like_another():
-    with pytest.raises(EndlessLoop, match="for_ever.*1000 steps"):
+    with pytest.raises(EndlessLoop, match="for_ever.*1,000 steps"):
         run(for_ever, 1, 32, np.zeros(1, "f4"), max_steps=1000)
 
 

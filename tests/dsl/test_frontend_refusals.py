@@ -292,7 +292,7 @@ REFUSED = {
     with_slice: "an assignment to a slice of 'o'; assign one element at a time",
     with_for_else: "else after a loop is not in",
     with_array_loop: "a for loop over the array 'square'; loop over range(...) and index, over an array of",
-    with_float_index: "index 0 of 'o' is f64; use an integer",
+    with_float_index: "index 0 of 'o' is a float64; use an integer",
     with_float_range: "range() of a float",
     with_zero_step: "range() with step 0",
     with_runtime_shape: "the shape of cuda.shared.array is not known when the kernel is compiled",
@@ -311,6 +311,21 @@ REFUSED = {
     with_assert: "assert is not in",
     with_attribute_store: "an assignment to o.x",
     with_global: "global is not in",
+}
+
+
+def with_numpy_sum(o):
+    o[0] = np.sum(o)
+
+
+def with_indexed_number(o):
+    n = 3
+    o[0] = n[0]
+
+
+REFUSED |= {
+    with_numpy_sum: "the numpy function sum; use a loop: numpy works on whole arrays",  # math has no sum
+    with_indexed_number: "an int64 cannot be indexed; index tuples, and arrays",
 }
 
 
@@ -339,7 +354,7 @@ def test_the_number_of_indices_must_be_the_rank() -> None:
     ):
         compiled(one_index, A2)
     with pytest.raises(
-        UnsupportedFeature, match=r"'a' has 1 dimensions and gets 2 indexes; index it as a\[i\]"
+        UnsupportedFeature, match=r"'a' has 1 dimension and gets 2 indices; index it as a\[i\]"
     ):
         compiled(two_indices, A1)
     assert compiled(one_index, A1) and compiled(two_indices, A2)

@@ -293,12 +293,12 @@ REFUSED = {
     float_exch: f"cuda.atomic.exch on float32 elements ('x'); {INTEGERS}",
     float_cas: f"cuda.atomic.cas on float32 elements ('x'); {INTEGERS}",
     float_inc: "cuda.atomic.inc on float32 elements ('x'); numba has it for uint32, uint64",
-    of_a_number: "cuda.atomic.add of a f32 number; give an array",
+    of_a_number: "cuda.atomic.add of a float32; give an array",
     array_value: "the val of cuda.atomic.add is the array 'x'; give a number",
     missing_old: "these arguments of cuda.atomic.cas; it takes ary, idx, old, val",
     of_local: "an atomic on the local array 'a'",
     hint_on_shared: "cuda.ldcg of the shared array 's'; index it: the hint is for global memory",
-    hint_on_a_number: "cuda.stcg of a f32 number; give an array",
+    hint_on_a_number: "cuda.stcg of a float32; give an array",
     unknown: "cuda.atomic.nand is not in the kernel language; it has atomic.add, atomic.and_, atomic.cas",
 }
 

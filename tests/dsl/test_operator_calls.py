@@ -81,7 +81,7 @@ def matrices(o):
 @pytest.mark.parametrize(
     "kernel, text",
     [
-        (too_few, "operator.add of 1 arguments; it takes 2"),
+        (too_few, "operator.add of 1 argument; it takes 2"),
         (no_operator, "a call of itemgetter is not in the kernel language"),
         (matrices, "a call of matmul is not in the kernel language"),
     ],

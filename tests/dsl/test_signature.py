@@ -34,7 +34,7 @@ def test_a_signature_without_a_return_type_and_a_list_are_read_too(signature):
 
 
 def test_another_number_of_arguments_is_refused():
-    with pytest.raises(LaunchRefused, match="its signature has 1 arguments, 2 were given"):
+    with pytest.raises(LaunchRefused, match="its signature has 1 argument, 2 were given"):
         cast_scalars("k", "void(int32)", (1, 2))
 
 

@@ -24,7 +24,7 @@ def test_a_file_names_its_kernels_and_finds_one(tmp_path: Path) -> None:
     assert target.load_kernel(f"{file}:plain").py_func.__name__ == "plain"
     with pytest.raises(UnknownName, match="no kernel 'copi'; did you mean copy"):
         target.load_kernel(f"{file}:copi")
-    with pytest.raises(UnknownName, match="no kernel 'inner'; it has: copy"):
+    with pytest.raises(UnknownName, match="inner is a device function, which kernels call; it has: copy"):
         target.load_kernel(f"{file}:inner")
     with pytest.raises(UnknownName, match="no kernel 'n'; it has: copy"):
         target.load_kernel(f"{file}:n")
