@@ -2,7 +2,7 @@
 
 What it models: straight code is put together, unrolled loops (dsl/unrolling.py) as so many copies, and in
 each stretch of it loads of one aligned piece of memory become one instruction, as `MERGES` says; so do stores
-that follow one another. A stretch ends at a branch, where paths meet, at a barrier or syncwarp, and for loads
+that follow one another. A stretch ends at a branch, where paths meet, at a barrier, syncwarp or cp.async, and for loads
 at a store or atomic to shared memory. What it leaves out: small branches that become predicates, loads moved
 out of loops, values kept in registers from one stretch to the next, loads that the compiler keeps apart for
 want of registers (h200 fact 29). docs/as_compiled.md has the rules and the code that each was read from.
@@ -194,7 +194,7 @@ class _Walk:
             shared = getattr(instr, "space", "") == "shared"
             if shared and isinstance(instr, ir.Ld | ir.St):
                 self._access(instr)
-            elif shared or isinstance(instr, ir.SyncWarp):
+            elif shared or isinstance(instr, ir.SyncWarp | ir.CpAsync | ir.CpWait):
                 self._end()
             if isinstance(instr, ir.St | ir.Atom):
                 self.forms.epoch += 1

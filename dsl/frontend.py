@@ -19,6 +19,8 @@ from dsl.calls import bind
 from dsl.contract import contract
 from dsl.frame import DYNAMIC_ALIGNMENT_BYTES, Frame, Unit
 from dsl.ir import Loc
+from dsl.last_reads import scale_in_every_lane
+from dsl.reciprocal import multiply_by_reciprocals
 from dsl.source import Source, find
 from dsl.statements import run
 from dsl.types import AnyType, leaf_types
@@ -101,6 +103,6 @@ def _function(unit: Unit, source: Source, arg_types: tuple[AnyType, ...]) -> ir.
     )
     loaded = {i.array for b in fn.blocks for i in b.instrs if isinstance(i, ir.Ld) and i.space == "const"}
     fn.constants = unit.constants.used(unit.kernel, loaded)
-    contract(fn)
+    scale_in_every_lane(contract(multiply_by_reciprocals(fn)))
     ir.verify(fn)
     return fn

@@ -7,8 +7,9 @@ and predicates, which no counter of this project shows; Chk, as the machine code
 
 Measured (h200 facts 10 and 11): division 5 FFMA and a MUFU, and 2 warp instructions on XU (softmax of 1024
 x 1024: 131,072 = 4 for each 32 elements, 2 exp and 1 division); exp 4 FFMA, 1 FMUL, 1 FADD and a MUFU; log 11
-FFMA, 1 FMUL, 1 FADD. A 32-bit integer becomes a float32 on the integer pipe, not on XU (fact 25). Modelled:
-every other library call, square roots, float64 division, and `integer`, which counts operations of WarpIR.
+FFMA, 1 FMUL, 1 FADD. A 32-bit integer becomes a float32 on the integer pipe, not on XU (fact 25). Read from
+the code that ptxas 13.0 makes for ordinary numbers: float32 sqrt, log2, log10 and exp2. Modelled: every other
+library call, float64 division, and `integer`, which counts operations of WarpIR.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ STORED = ("e4m3", "e5m2")
 PREDICATED = "predicated"
 """Tag of an operation that the machine code executes in no lane of ordinary numbers (the two FMUL of
 ex2.approx for denormals)."""
+PREDICATED_IF_LAST, IN_EVERY_LANE = "predicated if last", "in every lane"
+"""Tags of the multiplication that scales denormals for a logarithm: the first, until dsl/last_reads.py finds
+that every lane executes it."""
 
 PACKED, FOLDED = "packed", "folded"
 """Tags of a conversion that makes two numbers in one F2FP, and of a step that is part of an instruction
@@ -53,7 +57,7 @@ F32: dict[str, dict[str, int]] = {
     "fma_sat": {"ffma": 1},
     "fma_rm": {"ffma": 1},
     "div": {"ffma": 5, "mufu": 1, "xu": 2},
-    "sqrt": {"fmul": 2, "ffma": 3, **_MUFU},
+    "sqrt": {"fmul": 2, "ffma": 2, **_MUFU},
     "ex2": _MUFU,
     "lg2": _MUFU,
     "rsqrt": _MUFU,
@@ -61,8 +65,8 @@ F32: dict[str, dict[str, int]] = {
     "exp": {"ffma": 4, "fmul": 1, "fadd": 1, **_MUFU},
     "log": {"ffma": 11, "fmul": 1, "fadd": 1},
     "exp2": _MUFU,
-    "log2": _MUFU,
-    "log10": {"ffma": 11, "fmul": 1, "fadd": 1},
+    "log2": {"ffma": 11, "fmul": 2, "fadd": 2},
+    "log10": {"ffma": 11, "fmul": 2, "fadd": 1},
     "sin": {"ffma": 8, "fmul": 2, "xu": 2},
     "cos": {"ffma": 8, "fmul": 2, "xu": 2},
     "tan": {"ffma": 9, "fmul": 2, "mufu": 1, "xu": 3},
@@ -246,7 +250,7 @@ def count_mma(counts: Tensor, a_type: str, n: int = 1) -> None:
 def machine_counts(instr: ir.Instr) -> dict[str, int]:
     """Return what one execution of an instruction adds to each of KEYS (those that it adds to)."""
     if isinstance(instr, ir.Alu):
-        return {} if instr.tag in (PREDICATED, FOLDED) else dict(_alu(instr))
+        return {} if instr.tag in (PREDICATED, PREDICATED_IF_LAST, FOLDED) else dict(_alu(instr))
     if isinstance(instr, ir.Cvt):
         return dict(_cvt(instr))
     return dict(_INTEGER) if isinstance(instr, ir.Setp | ir.Selp) else {}

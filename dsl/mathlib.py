@@ -19,7 +19,7 @@ from dsl import half
 from dsl.builder import Builder
 from dsl.ir import Imm, Operand
 from dsl.lowering import binary, constant, convert, extremum
-from dsl.machine import PREDICATED
+from dsl.machine import PREDICATED, PREDICATED_IF_LAST
 from dsl.types import FLOATS, HALF_FUNCTIONS, exact_type, hypot_type, math_type, modf_type
 from dsl.values import Tup, Val
 from gpusim.table import counted
@@ -274,11 +274,11 @@ def expf(b: Builder, x: Operand) -> Operand:
 def logf(b: Builder, x: Operand) -> Operand:
     """Emit log(x) in float32: exponent * ln 2 + a polynomial of degree 10 in m, 1 + m in [2/3, 4/3).
 
-    -inf for 0, NaN below 0 and for NaN, inf for inf. Denormals are scaled by 2**23; that multiplication runs
-    in their lanes only and is not counted.
+    -inf for 0, NaN below 0 and for NaN, inf for inf. Denormals are scaled by 2**23; dsl/last_reads.py says
+    whether that multiplication runs in their lanes only, and is not counted, or in every lane.
     """
     small = b.setp("lt", "f32", x, Imm(SMALLEST_NORMAL))
-    scaled = b.selp("f32", b.alu("mul", "f32", x, Imm(8388608.0), tag=PREDICATED), x, small)
+    scaled = b.selp("f32", b.alu("mul", "f32", x, Imm(8388608.0), tag=PREDICATED_IF_LAST), x, small)
     start = b.selp("f32", Imm(-23.0), Imm(0.0), small)
     bits = b.bitcast(scaled, "f32", "s32")
     exponent = b.alu("and", "s32", b.alu("sub", "s32", bits, Imm(0x3F2AAAAB)), Imm(-0x800000))

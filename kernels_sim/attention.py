@@ -43,6 +43,8 @@ EXP = {"ffma": 4, "fmul": 1, "fadd": 1, "mufu": 1}
 """Machine instructions of one float32 exp, as an H200 counted them in two kernels."""
 LOG = {"ffma": 11, "fmul": 1, "fadd": 1}
 """Machine instructions of one float32 log."""
+LOG_OF_KEPT = {**LOG, "fmul": 2}
+"""The same where the argument is read later, or in a loop before (docs/as_compiled.md)."""
 DIV = {"ffma": 5, "mufu": 1}
 """Machine instructions of one float32 division, rounded to nearest."""
 SQRT = {"ffma": 3, "fmul": 2, "mufu": 1}

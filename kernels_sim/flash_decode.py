@@ -41,7 +41,7 @@ from kernels_sim.attention import (
     DIV,
     DTYPES,
     EXP,
-    LOG,
+    LOG_OF_KEPT,
     TOLERANCES,
     Access,
     Shape,
@@ -405,7 +405,7 @@ def combine_form(shape: Shape, splits: int, size: int = 4) -> dict[str, int]:
         (lines * 5 * WARP, {"fadd": 1}),
         (lines * splits * shape.dv, {"ffma": 1}),
         (lines * shape.dv, DIV),
-        (lines, LOG),
+        (lines, LOG_OF_KEPT),
         (lines, {"fadd": 1}),
     )
     moved = lines * (10 + chunks + splits)

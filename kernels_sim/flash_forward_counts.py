@@ -16,7 +16,7 @@ import numpy as np
 from kernels_sim.attention import (
     DIV,
     EXP,
-    LOG,
+    LOG_OF_KEPT,
     Access,
     Shape,
     arithmetic,
@@ -171,7 +171,7 @@ def _arithmetic(shape: Shape, Br: int) -> dict[str, int]:
         (threads * (STRIP + 1), EXP),
         (rows, {"fmul": d, "fadd": 1}),
         (rows * dv, DIV),
-        (rows, LOG),
+        (rows, LOG_OF_KEPT),
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernels_sim.attention import DIV, EXP, LOG, Access, arithmetic, linear, requests_of, row_accesses
+from kernels_sim.attention import DIV, EXP, LOG_OF_KEPT, Access, arithmetic, linear, requests_of, row_accesses
 from kernels_sim.formulas import SECTOR_BYTES, WARP, ceil_div
 
 THREADS = 128
@@ -168,7 +168,8 @@ def reduce_form(size: Pages) -> dict[str, int]:
         work = {path: work[path] + more[path] for path in work}
         moved += H * parts
     stores = row_accesses(np.arange(rows), d, size.element_bytes) + row_accesses(np.arange(rows), 1)
-    more = arithmetic((rows * 5 * WARP, {"fadd": 1}), (rows * d, DIV), (rows, LOG), (rows, {"fadd": 1}))
+    fadd = rows * 5 * WARP + rows
+    more = arithmetic((fadd, {"fadd": 1}), (rows * d, DIV), (rows, LOG_OF_KEPT))
     work = {path: work[path] + more[path] for path in work}
     forms = loads.paths("global_load") | stores.paths("global_store") | work
     return forms | {"warp_operations": moved, "hierarchy.l2_write": stores.sectors}

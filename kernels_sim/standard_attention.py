@@ -34,7 +34,7 @@ from kernels_sim.attention import (
     DIV,
     DTYPES,
     EXP,
-    LOG,
+    LOG_OF_KEPT,
     TOLERANCES,
     Access,
     Shape,
@@ -351,7 +351,7 @@ def softmax_form(shape: Shape, size: int = 4) -> dict[str, int]:
         (2 * elements, EXP),
         (elements, {"fadd": 2, "ffma": 1, "fmul": -1}),
         (elements, DIV),
-        (rows, LOG),
+        (rows, LOG_OF_KEPT),
         (rows, {"fadd": 1 + 127}),
     )
     forms |= {"barriers": 17 * warps * rows, "hierarchy.l2_write": stores.sectors}

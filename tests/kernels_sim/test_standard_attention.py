@@ -83,7 +83,7 @@ def test_causal_saves_no_traffic_and_no_products():
 
 def test_softmax_costs_14_ffma_1_fmul_and_4_fadd_an_element_and_127_fadd_a_row():
     form, one = softmax_form(Shape(1024, 1024, 64)), softmax_form(Shape(1, 1, 1))
-    elements, log = 1024 * 1024, {"ffma": 11, "fmul": 1, "fadd": 2}
+    elements, log = 1024 * 1024, {"ffma": 11, "fmul": 2, "fadd": 2}
     assert form["arithmetic.ffma"] == 14 * elements + 1024 * log["ffma"]
     assert form["arithmetic.fmul"] == elements + 1024 * log["fmul"]
     assert form["arithmetic.fadd"] == 4 * elements + 1024 * (127 + log["fadd"])
