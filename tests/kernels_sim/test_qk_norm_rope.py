@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dsl.device import Device
+from dsl.launch import launch
 from gpusim.arch import get_arch
 from gpusim.errors import BadOption
 from gpusim.facts import differs
@@ -33,24 +34,24 @@ def device():
 
 
 def solve(device, engine="auto", prepare=None, counts_only=False, **options):
-    """Build a problem, let `prepare(qk)` change its input, run it; return (launch, Q, K)."""
+    """Build a problem, let `prepare(qk)` change its input, run it; return (its launch, Q, K)."""
     problem = build(Options(**options), Data(seed=7, virtual=counts_only))
     if prepare:
         prepare(problem.steps[0].args[0])
-    launch = run_problem(problem, device, engine=engine, counts_only=counts_only)[0]
-    return launch, problem.outputs["Q"], problem.outputs["K"]
+    found = run_problem(problem, device, engine=engine, counts_only=counts_only)[0]
+    return found, problem.outputs["Q"], problem.outputs["K"]
 
 
-def differences(launch):
+def differences(run):
     """Return {counter: (counted, expected)} where a launch is not what its closed form says."""
-    counted = {path: counter(launch.counters, path) for path in launch.closed_form}
-    return {path: (counted[path], n) for path, n in launch.closed_form.items() if counted[path] != n}
+    counted = {path: counter(run.counters, path) for path in run.closed_form}
+    return {path: (counted[path], n) for path, n in run.closed_form.items() if counted[path] != n}
 
 
-def assert_right(launch):
-    assert differences(launch) == {}
-    assert [check for check in launch.checks if not check.error <= check.tolerance] == []
-    assert [fact.label for fact in launch.facts if differs(fact)] == []
+def assert_right(run):
+    assert differences(run) == {}
+    assert [check for check in run.checks if not check.error <= check.tolerance] == []
+    assert [fact.label for fact in run.facts if differs(fact)] == []
 
 
 # Counts
@@ -185,6 +186,18 @@ def test_a_key_takes_what_does_not_turn_from_the_token_before_it(device):
     assert np.array_equal(K[..., :8], plain_k[..., :8])
     assert np.array_equal(K[0], plain_k[0])
     assert np.array_equal(K[1:, :, 8:], plain_k[:-1, :, 8:])
+
+
+def test_q_and_k_may_be_the_front_of_longer_rows(device):
+    problem = build(Options(tokens=5, heads=2, d=32), Data(seed=7))
+    run_problem(problem, device)
+    step = problem.steps[0]
+    packed = np.full((5, 6, 32), np.nan, np.float32)
+    packed[:, :4] = step.args[0]
+    found = [np.full((5, 2, 32), np.nan, np.float32) for _ in range(2)]
+    launch(step.kernel, step.grid, step.block, (packed[:, :4], *step.args[1:3], *found, step.args[5]), device)
+    for x, name in zip(found, ("Q", "K"), strict=True):
+        assert np.array_equal(x, problem.outputs[name])
 
 
 def test_a_nan_in_a_row_stays_in_it(device):
