@@ -18,6 +18,8 @@ from dsl import arrays, lowering, mathlib, number_calls, operator_calls, roundin
 from dsl.device_args import Keywords, kind
 from dsl.expressions import as_scalar, evaluate
 from dsl.frame import Frame, Returns
+from dsl.lowering import convert
+from dsl.signature import declared
 from dsl.source import find
 from dsl.types import FLOATS, element_type
 from dsl.values import Arr, Device, Method, Static, Tup, Val, Value, describe
@@ -44,7 +46,22 @@ def call(frame: Frame, node: ast.Call, used: bool) -> Value | None:
     if isinstance(callee, Static) and _is_math(callee.obj):
         return _math(frame, callee.obj.__name__, _positional(frame, node))
     func = _function(frame, callee)
-    return inline(frame, func, node, *_arguments(frame, node))
+    args, keywords = _arguments(frame, node)
+    said = declared(callee.obj, tuple(map(_element, args))) if isinstance(callee, Static) else None
+    if said is None or len(said.arguments) != len(args) or keywords:
+        return inline(frame, func, node, args, keywords)
+    converted = tuple(_converted(frame, a, t) for a, t in zip(args, said.arguments, strict=True))
+    result = inline(frame, func, node, converted, {})
+    return result if result is None else _converted(frame, result, said.result)
+
+
+def _element(value: Value) -> str | None:
+    return value.type if isinstance(value, Val) else None
+
+
+def _converted(frame: Frame, value: Value, element: str | None) -> Value:
+    """Return a number in the type that a signature gives it, everything else as it is."""
+    return convert(frame.builder, value, element) if isinstance(value, Val) and element else value
 
 
 def _start_of_tail(node: ast.Call) -> ast.Call | None:

@@ -16,10 +16,10 @@ from dsl import ir
 from dsl.frontend import compile_function
 from dsl.messages import Dim3, dim3
 from dsl.overloads import AsksOverloads, Overload, Signature
-from dsl.signature import argument_types, from_numba, signatures, to_numba
+from dsl.signature import argument_types, from_numba, is_numba_type, signatures, to_numba
 from dsl.surface import WARP_SIZE
 from dsl.types import AnyType, arg_type
-from gpusim.errors import LaunchRefused, UnsupportedFeature, WrongType, WrongValue
+from gpusim.errors import AlreadySpecialised, LaunchRefused, UnsupportedFeature, WrongType, WrongValue
 
 
 def dimensions(size: Any, what: str, kernel: str) -> Dim3:
@@ -49,7 +49,8 @@ class Dispatcher(AsksOverloads):
         self.__name__, self.__doc__ = py_func.__name__, py_func.__doc__
         self.__module__ = py_func.__module__
         self.extensions: list[Any] = [*(self.options.get("extensions") or ())]
-        self.specialized = False
+        self.specialized = len(signatures(self.options.get("signature"))) == 1
+        self.specializations: dict[tuple[AnyType, ...], Dispatcher] = {}
         self._functions: dict[tuple[AnyType, ...], ir.Function] = {}
         self._compiled: dict[Any, Any] = {}
 
@@ -143,16 +144,18 @@ class Dispatcher(AsksOverloads):
         return {tuple(map(to_numba, t)): Overload(fn, limit) for t, fn in self._functions.items()}
 
     def specialize(self, *args: Any) -> Dispatcher:
-        """Return the kernel compiled for arguments of these types; what is not compiled runs by its source.
+        """Return the kernel for arguments like these or of these numba types, the same for the same types.
 
-        Raise LaunchRefused for a kernel that is specialised already.
+        Raise AlreadySpecialised for a kernel that is specialised, or has one signature.
         """
         if self.specialized:
-            raise LaunchRefused(f"kernel {self.__name__} is specialised already")
+            raise AlreadySpecialised(f"kernel {self.__name__}: Dispatcher already specialized")
         kernel = Dispatcher(self.py_func, self.device, self.options)
         kernel.specialized, kernel.extensions = True, [*self.extensions]
         with suppress(UnsupportedFeature):  # said at the launch
-            kernel.function(tuple(map(arg_type, args)))
+            types = tuple(from_numba(a) if is_numba_type(a) else arg_type(a) for a in args)
+            kernel = self.specializations.setdefault(types, kernel)
+            kernel.function(types)
         return kernel
 
     def inspect_llvm(self) -> dict[tuple[AnyType, ...], str]:

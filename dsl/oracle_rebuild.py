@@ -21,8 +21,9 @@ from dsl.half import numba_path
 from dsl.oracle_arrays import Recorder, Tracked
 from dsl.oracle_cuda import Cast, Cuda, Float, Math, maximum, minimum, rounded
 from dsl.oracle_loops import loops
-from dsl.oracle_numbers import literal
+from dsl.oracle_numbers import element_of, literal, number
 from dsl.oracle_truth import comparing_truth
+from dsl.signature import declared
 
 
 class Later:
@@ -112,11 +113,30 @@ class Rebuilder:
             return _device_name(self.cuda, of_numba)
         inner = getattr(value, "py_func", value)
         if isinstance(inner, FunctionType):
-            return self.function(inner)
+            return _as_declared(value, self.function(inner))
         element = types.element_type(value) if value not in (bool, int, float) else None
         if element is not None and not isinstance(value, np.dtype):
             return Cast(element)
         return literal(_math_function(self.math, value))
+
+
+def _as_declared(function: Any, copy: FunctionType) -> Callable[..., Any]:
+    """Return a device function that converts its numbers and its result as its signature says."""
+    if declared(function, ()) is None:
+        return copy
+
+    def call(*args: Any, **keywords: Any) -> Any:
+        said = declared(function, tuple(map(element_of, args)))
+        if said is None or len(said.arguments) != len(args) or keywords:
+            return copy(*args, **keywords)
+        result = copy(*(_in_type(a, t) for a, t in zip(args, said.arguments, strict=True)))
+        return _in_type(result, said.result)
+
+    return call
+
+
+def _in_type(value: Any, element: str | None) -> Any:
+    return number(value, element) if element and element_of(value) is not None else value
 
 
 def _numba_name(cuda: Cuda, value: Any) -> str | None:

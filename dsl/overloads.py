@@ -1,8 +1,8 @@
 """The compilations of a kernel as host code asks about them: `kernel.overloads`, under numba.cuda's names.
 
 What it models: registers, shared and local memory, and the largest cooperative grid of one compilation. What
-it leaves out: constant memory. Registers are given (`max_registers`) or estimated from WarpIR, never those
-of a compiler. Which ncu metric checks it: `launch__registers_per_thread`, as far as it is given.
+it leaves out: constants that a compiler adds. Registers are given (`max_registers`) or estimated from WarpIR,
+never those of a compiler. Which ncu metric checks it: `launch__registers_per_thread`, as far as it is given.
 """
 
 from __future__ import annotations
@@ -59,6 +59,11 @@ class Overload:
         return self.fn.static_shared_bytes
 
     @property
+    def const_mem_size(self) -> int:
+        """Return the bytes of the kernel's arrays in constant memory."""
+        return max((a.offset + len(a.data) for a in self.fn.constants), default=0)
+
+    @property
     def local_mem_per_thread(self) -> int:
         """Return the bytes of the local arrays of a thread that do not live in registers."""
         return sum(a.bytes for a in self.fn.local if a.name not in self._held[1])
@@ -112,6 +117,10 @@ class AsksOverloads:
     def get_local_mem_per_thread(self, signature: Any = None) -> int | dict[Signature, int]:
         """Return the bytes of local memory of a thread."""
         return self._asked(signature, lambda o: o.local_mem_per_thread)
+
+    def get_const_mem_size(self, signature: Any = None) -> int | dict[Signature, int]:
+        """Return the bytes of constant memory."""
+        return self._asked(signature, lambda o: o.const_mem_size)
 
     def get_max_threads_per_block(self, signature: Any = None) -> int | dict[Signature, int]:
         """Return the threads of the largest block."""

@@ -8,7 +8,8 @@ split between 32-bit and 64-bit arithmetic.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -49,10 +50,8 @@ def best_of(kernel: str, option: Any, args: tuple[Any, ...]) -> Any:
     several = signatures(option)
     if len(several) < 2:
         return several[0] if several else None
-    from numba.core.typing.context import Context
-
-    context, given = Context(), tuple(map(_numba_type, args))
-    rated = [(_rating(context, given, argument_types(s) or ()), s) for s in several]
+    given = tuple(map(_numba_type, args))
+    rated = [(_rating(given, argument_types(s) or ()), s) for s in several]
     fitting = [(rating, s) for rating, s in rated if rating is not None]
     if not fitting:
         types = ", ".join(map(str, given))
@@ -67,15 +66,53 @@ def _numba_type(value: Any) -> Any:
     return numba.typeof(getattr(value, "_view", value))
 
 
-def _rating(context: Any, given: tuple[Any, ...], wanted: tuple[Any, ...]) -> tuple[int, int, int] | None:
-    """Return how many arguments are converted unsafely, safely and by promotion; None where one cannot be."""
+@cache
+def _conversions() -> Any:
+    from numba.core.typing.context import Context
+
+    return Context()
+
+
+def _rating(given: tuple[Any, ...], wanted: tuple[Any, ...]) -> tuple[int, int, int] | None:
+    """Return how many arguments are converted unsafely, safely and by promotion; None where one cannot be.
+
+    An argument that is None fits any type.
+    """
     if len(given) != len(wanted):
         return None
-    kinds = [context.can_convert(a, b) for a, b in zip(given, wanted, strict=True)]
+    kinds = [_conversions().can_convert(a, b) for a, b in zip(given, wanted, strict=True) if a is not None]
     if None in kinds:
         return None
     names = [kind.name for kind in kinds]
     return names.count("unsafe"), names.count("safe"), names.count("promote")
+
+
+@dataclass(frozen=True)
+class Declared:
+    """Hold what a signature makes of a device function's numbers: element types, None for other things."""
+
+    arguments: tuple[str | None, ...]
+    result: str | None
+
+
+@lru_cache(maxsize=4096)
+def declared(function: Any, given: tuple[str | None, ...]) -> Declared | None:
+    """Return what the signature of a device function says of a call; None for one without a signature.
+
+    given: the element type of each argument, None of what is no number. Of several signatures the one counts
+    that the numbers fit with the least conversion.
+    """
+    options = getattr(function, "options", None)
+    several = signatures(options.get("signature")) if isinstance(options, dict) else []
+    if not several:
+        return None
+    from numba.core import sigutils
+
+    actual = tuple(t and to_numba(ArgType(t)) for t in given)
+    rated = [(_rating(actual, argument_types(s) or ()), k) for k, s in enumerate(several)]
+    fitting = [(rating, k) for rating, k in rated if rating is not None]
+    types, result = sigutils.normalize_signature(several[min(fitting)[1] if fitting else 0])
+    return Declared(tuple(map(element_type, types)), element_type(result))
 
 
 def to_numba(type_: AnyType) -> Any:
@@ -91,6 +128,13 @@ def to_numba(type_: AnyType) -> Any:
     element = getattr(names, "boolean" if name == "bool" else name, None)
     scalar = type_.ndim is None or element is None
     return element if scalar else names.Array(element, type_.ndim, type_.layout)
+
+
+def is_numba_type(value: Any) -> bool:
+    """Return whether a value is one of numba's types."""
+    from numba.core import types
+
+    return isinstance(value, types.Type)
 
 
 def from_numba(type_: Any) -> AnyType:

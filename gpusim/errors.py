@@ -60,6 +60,10 @@ class NoSuchOverload(WrongType):
     """Arguments that none of a kernel's signatures fits."""
 
 
+class AlreadySpecialised(LaunchRefused, RuntimeError):
+    """A kernel that is to be specialised a second time."""
+
+
 class UnsupportedFeature(UserError):
     """The kernel uses something the language does not have."""
 

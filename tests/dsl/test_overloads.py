@@ -12,6 +12,7 @@ from dsl import cuda
 from gpusim import session
 from gpusim.arch import get_arch
 from gpusim.errors import LaunchRefused, NoSuchOverload
+from tests.dsl.three_engines import agreed
 
 
 def tile(o, x):
@@ -38,7 +39,7 @@ def test_a_signature_is_an_overload_without_a_launch():
     signature = void(float64[::1], float64[::1])
     kernel = cuda.jit(signature)(tile)
     assert list(kernel.overloads) == [signature.args]
-    assert kernel.get_shared_mem_per_block(signature) == 4224
+    assert kernel.get_shared_mem_per_block(signature) == kernel.get_shared_mem_per_block() == 4224
     assert kernel.get_local_mem_per_thread(signature) == 0
 
 
@@ -46,8 +47,18 @@ def test_a_specialised_kernel_answers_with_numbers():
     kernel = cuda.jit(tile).specialize(np.zeros(32, np.float32), np.ones(32, np.float32))
     assert kernel.specialized and kernel.get_shared_mem_per_block() == 4224
     assert kernel.get_max_threads_per_block() == 1024
-    with pytest.raises(LaunchRefused, match="specialised already"):
+    with pytest.raises(RuntimeError, match="Dispatcher already specialized") as error:
         kernel.specialize(1)
+    assert isinstance(error.value, LaunchRefused)
+
+
+def test_a_kernel_of_one_signature_is_specialised_and_one_without_has_a_special_one_for_each_types():
+    signature = void(float64[::1], float64[::1])
+    assert cuda.jit(signature)(tile).specialized
+    kernel = cuda.jit(tile)
+    special = kernel.specialize(*signature.args)
+    assert kernel.specialize(np.zeros(3), np.zeros(4)) is special and len(kernel.specializations) == 1
+    assert special.get_const_mem_size() == 0
 
 
 def test_max_registers_cuts_registers_and_is_given():
@@ -141,3 +152,33 @@ def test_device_arrays_keep_the_order_of_axes():
     assert cuda.device_array_like(cuda.device_array((6, 8))[::2, ::2]).strides == (32, 8)
     assert f.copy_to_host().strides == (4, 12)
     assert cuda.pinned_array_like(f).strides == (4, 12)
+
+
+@cuda.jit("float32(float32, float32)", device=True)
+def sum_in_float32(x, y):
+    return x + y
+
+
+@cuda.jit(["int64(int64, int64)", "float64(float64, float64)"], device=True)
+def sum_of_two_kinds(x, y):
+    return x + y
+
+
+@cuda.jit(int32(int32), device=True)
+def as_int32(x):
+    return x + 1
+
+
+@cuda.jit
+def calls(o, x):
+    o[0] = sum_in_float32(x[0], x[1])
+    o[1] = sum_of_two_kinds(x[0], x[1])
+    o[2] = sum_of_two_kinds(3, 4) // 2
+    o[3] = as_int32(2147483647.9)
+
+
+def test_the_signature_of_a_device_function_converts_its_numbers_and_its_result():
+    x = np.array([1, 2**-25])
+    _, (o, _) = agreed(calls, 1, 1, lambda: (np.zeros(4), x.copy()))
+    # In float32 the sum is 1; int64 7 // 2 is 3; an int32 wraps.
+    assert o.tolist() == [1, 1 + 2**-25, 3, -(2**31)]
