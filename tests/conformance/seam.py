@@ -29,9 +29,8 @@ HOME = "numba.cuda.tests"
 UPSTREAM = "upstream"
 PACKAGES = ("cudapy", "doc_examples")
 UNSKIPPED = frozenset({
-    "test_warp_ops", "test_array", "test_device_func", "test_dispatcher", "test_enums", "test_intrinsics",
-    "test_localmem", "test_math", "test_record_dtype", "test_sm_creation", "test_ssa", "test_sync",
-    "test_vecadd", "test_reduction", "test_globals", "test_cpu_gpu_compat", "test_matmul", "test_laplace",
+    "test_warp_ops", "test_array", "test_enums", "test_intrinsics", "test_math", "test_ssa", "test_sync",
+    "test_vecadd", "test_reduction", "test_globals", "test_cpu_gpu_compat", "test_matmul",
 })  # fmt: skip
 """Modules whose tests run although numba's simulator skips them."""
 _numbers = count(1)
