@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from dsl.types import TYPE_NAMES, AnyType, ArgType, TupleType, element_type
+from dsl.formats import FORMATS
+from dsl.types import TYPE_NAMES, AnyType, ArgType, TupleType, cast_value, element_type
 from gpusim.errors import LaunchRefused, NoSuchOverload, UnsupportedFeature
 from gpusim.table import counted
 
@@ -174,6 +175,9 @@ def _cast(value: Any, type_: Any) -> Any:
     """Return a scalar in a numba type; an integer that does not fit wraps, as in C."""
     if hasattr(value, "shape") and not isinstance(value, np.generic):
         return value
+    element = element_type(type_)
+    if element in FORMATS and isinstance(value, (int, float, np.number)):
+        return FORMATS[element].dtype.type(cast_value(np.asarray(value).item(), element))
     name = {"boolean": "bool"}.get(str(type_), str(type_))
     try:
         return np.asarray(value).astype(np.dtype(name))[()]

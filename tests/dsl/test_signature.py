@@ -59,3 +59,11 @@ def test_a_kernel_with_a_signature_counts_in_its_types():
     assert o[0] == 11
     launch(leading_zeros_of_int64, 1, 1, (o, 0x00100000), Device(get_arch("h200")))
     assert o[0] == 43
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_a_scalar_becomes_the_16_bit_float_of_a_signature_in_one_rounding(name):
+    types = pytest.importorskip("numba.cuda.types")
+    just_above_a_tie = {"float16": 1 + 2.0**-11 + 2.0**-40, "bfloat16": 1 + 2.0**-8 + 2.0**-40}[name]
+    (cast,) = cast_scalars("k", (getattr(types, name),), (just_above_a_tie,))
+    assert cast.dtype.name == name and float(cast) == {"float16": 1 + 2.0**-10, "bfloat16": 1 + 2.0**-7}[name]
