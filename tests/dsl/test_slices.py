@@ -244,7 +244,7 @@ def by_a_float(o, x):
         (assigned, (), "an assignment to a slice of 'o'; assign one element at a time"),
         (any_step, (2,), "a slice of 'o' with a step that is not constant"),
         (no_step, (), "a slice of 'o' with step 0"),
-        (by_a_float, (1.0,), "a f64 number in a slice of 'o'; use integers"),
+        (by_a_float, (1.0,), "a float64 in a slice of 'o'; use integers"),
     ],
 )
 def test_what_a_slice_cannot_be_is_said(kernel, more, said):
