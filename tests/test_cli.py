@@ -182,6 +182,15 @@ def test_warm_caches_hit_what_an_identical_launch_left(capsys: Capture) -> None:
     assert data.findall(warm) == ["0"]
 
 
+def test_another_order_of_atomics_says_how_far_the_outputs_move_and_changes_no_count(capsys: Capture) -> None:
+    usual = output(capsys, "simulate", "histogram", "--n", 100_000, "--section", "MemoryWorkloadAnalysis")
+    text = output(capsys, "simulate", "histogram", "--n", 100_000, "--atomic-order", 3)
+    assert usual.split("Section: ", 1)[1].split("\nOPT")[0] in text
+    assert "Atomic order 3, against blocks in the order of their numbers;" in text
+    assert "counts 0." in text  # sums of integers do not depend on their order
+    assert re.search(r"^counts +0\.00 +0\.00  OK$", text, re.MULTILINE)
+
+
 def test_warm_caches_do_not_run_an_accumulator_twice(capsys: Capture) -> None:
     text = output(capsys, "simulate", "histogram", "--n", 1000, "--l2", "warm", "--section", "Validation")
     assert "OK" in text
