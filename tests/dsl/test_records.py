@@ -236,7 +236,7 @@ def of_a_number(a):
     [
         (no_such_field, BODY, "a record has no field 'weight'; it has mass, hits, at, tag"),
         (of_text, [("label", "S4")], "the field 'label' holds |S4; use fields of numbers"),
-        (of_a_number, BODY, "'a', an array of records of mass, hits, at, tag, is assigned a s64 number"),
+        (of_a_number, BODY, "'a', an array of records of mass, hits, at, tag, is assigned an int64"),
     ],
 )
 def test_what_a_record_does_not_have_is_refused(kernel: Any, dtype: Any, message: str):
