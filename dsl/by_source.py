@@ -8,6 +8,7 @@ for. Checked by the metrics that dsl/oracle.py names.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,7 +49,9 @@ class SourceLaunch:
 
 
 def run_source(launch: SourceLaunch, refusal: UnsupportedFeature) -> Launch:
-    """Run a launch that the compiled engine refused; arrays are changed in place when it has ended well.
+    """Run a launch that the compiled engine refused.
+
+    Arrays are changed in place, and what the kernel prints is printed, when it has ended well.
 
     Raises the refusal where the oracle has no answer either, and the mistakes that it finds in the kernel.
     """
@@ -66,6 +69,7 @@ def run_source(launch: SourceLaunch, refusal: UnsupportedFeature) -> Launch:
     static, buffers = run.static_shared_bytes, run.shared_buffers
     check_launch(arch, launch.grid, launch.block, static, launch.shared_bytes, least, buffers, name)
     copy_back(launch.args, copies)
+    sys.stdout.write(run.printed)
     threads = launch.block[0] * launch.block[1] * launch.block[2]
     least = registers.per_thread or arch.min_registers
     opt_in = opt_in_note(arch, static, launch.shared_bytes)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dsl import arrays, lowering, mathlib, number_calls, operator_calls, rounding, surface
-from dsl.device_args import Keywords, kind
+from dsl.device_args import MAX_PRINTED, Keywords, kind
 from dsl.expressions import as_scalar, evaluate
 from dsl.frame import Frame, Returns
 from dsl.lowering import convert
@@ -23,9 +23,10 @@ from dsl.signature import declared
 from dsl.source import find
 from dsl.types import FLOATS, element_type
 from dsl.values import Arr, Device, Method, Static, Tup, Val, Value, describe
+from gpusim.errors import UnsupportedFeature
 from gpusim.table import counted
 
-PRINT_LATER = "store the values in an array and print them on the host"
+PRINT_INSTEAD = "leave it to the Python oracle (--engine auto), or store the values in an array"
 
 
 def call(frame: Frame, node: ast.Call, used: bool) -> Value | None:
@@ -45,6 +46,8 @@ def call(frame: Frame, node: ast.Call, used: bool) -> Value | None:
         return surface.method(frame, callee, *_arguments(frame, node))
     if isinstance(callee, Static) and _is_math(callee.obj):
         return _math(frame, callee.obj.__name__, _positional(frame, node))
+    if callee == Static(print):
+        raise _print(frame, node)
     func = _function(frame, callee)
     args, keywords = _arguments(frame, node)
     said = declared(callee.obj, tuple(map(_element, args))) if isinstance(callee, Static) else None
@@ -88,6 +91,17 @@ def _positional(frame: Frame, node: ast.Call) -> tuple[Value, ...]:
             f"a keyword argument ({', '.join(keywords)}) of {ast.unparse(node.func)}", "give it by position"
         )
     return args
+
+
+def _print(frame: Frame, node: ast.Call) -> UnsupportedFeature:
+    """Return what is wrong with a print: it is not compiled, or CUDA has no such print."""
+    b = frame.builder
+    if node.keywords or any(isinstance(a, ast.Starred) for a in node.args):
+        return b.mistake("print() with keywords or *", "give the items by position")
+    if len(node.args) > MAX_PRINTED:
+        what = f"print() of {len(node.args)} items"
+        return b.mistake(what, f"CUDA prints at most {MAX_PRINTED}: print twice")
+    return b.refuse("print is not compiled", PRINT_INSTEAD)
 
 
 # casts and builtins
@@ -224,8 +238,6 @@ def _function(frame: Frame, callee: Value) -> FunctionType:
     if isinstance(func, FunctionType) and not _is_foreign(func):
         return func
     name = getattr(obj, "__name__", None) or describe(callee)
-    if obj is print:
-        raise frame.builder.refuse("print is not in the kernel language yet", PRINT_LATER)
     if (getattr(obj, "__module__", None) or "").startswith("numpy") or isinstance(obj, np.ufunc):
         instead = f"math.{name} or a loop" if name in mathlib.NAMES else "a loop"
         raise frame.builder.refuse(

@@ -19,6 +19,10 @@ Body = Callable[[Frame, dict[str, Value], bool], Value | None]
 """Takes the frame, the arguments by name, and whether the result is read."""
 
 
+MAX_PRINTED = 32
+"""Numbers that one call of print takes: CUDA's printf formats no more."""
+
+
 def matched(
     frame: Frame,
     path: str,

@@ -32,6 +32,7 @@ from dsl.oracle_rebuild import Rebuilder, argument
 from dsl.oracle_records import Record
 from dsl.oracle_threads import Strand, Thread, check_barrier, raise_lines
 from dsl.oracle_warp import let_go
+from dsl.printing import in_order
 from dsl.ptx_calls import MMA_TYPES
 from dsl.types import is_aligned, labels, rebuilt
 from gpusim.counters import ConstantCounts, Counters, SharedCounts, SpaceCounts
@@ -70,7 +71,8 @@ class OracleRun:
     order that the card would know. counters: of memory, barriers, warp operations and wrapped
     indices; `arithmetic` and `hierarchy` stay 0. shared_buffers: name and bytes of each static shared array
     of a block. untyped_spaces: where elements lie that dsl/types.py has no type for, so that their requests
-    are not the card's. has_local: a thread has a local array. wraps: negative indices.
+    are not the card's. has_local: a thread has a local array. wraps: negative indices. printed: the text that
+    the kernel prints.
     """
 
     accesses: list[list[Access]]
@@ -81,6 +83,7 @@ class OracleRun:
     untyped_spaces: frozenset[str] = frozenset()
     has_local: bool = False
     wraps: Wraps = field(default_factory=Counter)
+    printed: str = ""
 
 
 def as_counters(run: OracleRun) -> Counters:
@@ -382,6 +385,6 @@ def run(
     )
     for number in range(linear_count(launch.grid)) if blocks is None else blocks:
         _run_block(launch, number)
-    result.wraps = recorder.wraps
+    result.wraps, result.printed = recorder.wraps, in_order(rebuilder.printer.lines)
     result.counters.wrapped_indices = recorder.wraps.total()
     return result

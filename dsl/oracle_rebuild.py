@@ -23,6 +23,7 @@ from dsl.oracle_cuda import Cast, Cuda, Float, Math, maximum, minimum, rounded
 from dsl.oracle_loops import loops
 from dsl.oracle_numbers import element_of, literal, number
 from dsl.oracle_truth import comparing_truth
+from dsl.printing import Printer
 from dsl.signature import declared
 
 
@@ -63,6 +64,8 @@ class Rebuilder:
         self.cuda, self.math, self.recorder = cuda, Math(), recorder
         numbers = {"int": Cast("s64"), "float": Float("f64")}
         self.builtins = {**loops(recorder), "min": minimum, "max": maximum, "round": rounded, **numbers}
+        self.printer = Printer(recorder)
+        self.builtins["print"] = self.printer
         self.codes: set[CodeType] = set()
         self._made: dict[FunctionType, FunctionType] = {}
         self._constants: dict[int, Tracked] = {}

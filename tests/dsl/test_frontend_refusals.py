@@ -275,7 +275,7 @@ REFUSED = {
     with_string: "the constant 'a' is not in",
     with_dict: "a dict is not in",
     with_star: "* or ** in a call is not in the kernel language; write the arguments out",
-    with_print: "print is not in the kernel language yet; store the values in an array",
+    with_print: "print is not compiled; leave it to the Python oracle (--engine auto), or store the values",
     with_constant_memory: "cuda.const.array_like of the array 'o'; give a numpy array that is a global",
     with_cooperative_groups: "cuda.cg is not in the kernel language yet; end the kernel there",
     with_fp16: "cuda.fp16.hadd2 is not in the kernel language; it has fp16.habs, fp16.hadd, fp16.hceil",
