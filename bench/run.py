@@ -27,6 +27,7 @@ sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
 
+from bench.attention import MOST_SECONDS, SAME_TILES, timed  # noqa: E402
 from bench.numpy_flash import numpy_flash  # noqa: E402
 from dsl.device import Device  # noqa: E402
 from gpusim.arch import get_arch  # noqa: E402
@@ -110,6 +111,17 @@ def bench_ratios() -> list[bool]:
     ]
 
 
+def bench_attention() -> list[bool]:
+    """Time every attention kernel of bench/attention.py in its default size, beside numpy's same tiles."""
+    device, met = Device(get_arch("h200"), threads=1), []
+    for name in SAME_TILES:
+        first, later, numpy_s = timed(name, device, interleaved)
+        print(f"{name}: {1e3 * later:.0f} ms, {later / numpy_s:.2g} x numpy's same tiles")
+        what = f"{name}, default size, compiled anew"
+        met.append(show(what, first, "s", f"< {MOST_SECONDS:g}", first < MOST_SECONDS))
+    return met
+
+
 _COMPILE = """
 import sys, time
 sys.path.insert(0, {root!r})
@@ -174,7 +186,7 @@ def bench_memory() -> list[bool]:
 def main() -> int:
     """Print every figure; return 1 if a target was missed."""
     print(f"BLAS: {blas()}; Python {sys.version.split()[0]}, numpy {np.__version__}")
-    met = [*bench_memory(), *bench_ratios(), *bench_processes()]
+    met = [*bench_memory(), *bench_ratios(), *bench_attention(), *bench_processes()]
     return 0 if all(met) else 1
 
 

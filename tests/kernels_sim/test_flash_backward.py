@@ -80,17 +80,17 @@ def test_gradients_are_right_over_groups_lengths_and_masks(device, mask):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("Br", "Bc"), [(8, 32), (64, 16), (16, 65)])
+@pytest.mark.parametrize(("Br", "Bc", "fixed"), [(8, 32, False), (64, 16, True), (16, 65, False)])
 @pytest.mark.parametrize(("causal", "window"), list(product((False, True), (0, 20))))
-def test_gradients_are_right_for_every_tile(device, Br, Bc, causal, window):
-    for group, lengths, fixed in product(GROUPS, LENGTHS, (False, True)):
+def test_gradients_are_right_for_every_tile(device, Br, Bc, fixed, causal, window):
+    for group, lengths in product(GROUPS, LENGTHS):
         sizes = {"d": 20, "Br": Br, "Bc": Bc, "causal": causal, "window": window, "deterministic": fixed}
         assert_right(solve(device, **sizes, **group, **lengths)[0])
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("d", [16, 64, 72, 128])
+@pytest.mark.parametrize("d", [16, 72, 128])
 def test_gradients_are_right_for_the_usual_head_dimensions(device, d, causal):
     assert_right(solve(device, N=130, d=d, causal=causal, Br=32)[0])
 
