@@ -194,3 +194,23 @@ def test_lanes_that_are_in_different_passes_of_a_tuple_loop_do_not_meet():
     # In iteration k = 0, 1, 2 of each pass the 3 - k lanes with t > k meet: 3, 3 + 2 and 3 + 2 + 1, twice.
     (o,) = hold(two_tuples_of_whiles, 1, (4, 1, 1), (np.zeros(4, np.int32),)).arrays
     assert o.tolist() == [0, 6, 10, 12]
+
+
+@cuda.jit(device=True)
+def unchanged(u, v):
+    if (100 < v) & (u < v):
+        for _ in range(1, 1, (cuda.selp(u % 2 == 0, u, 2) ** 2) % 2 + 1):
+            v = 0
+    return u
+
+
+@cuda.jit
+def stored_again(o, n):
+    t = cuda.threadIdx.x
+    o[t] = unchanged(o[t], n)
+
+
+def test_a_step_that_divides_a_square_does_not_end_the_compiler():
+    # LLVM's NewGVN stops the whole process at it: "Seem to have processed the same Value a lot".
+    o = np.arange(90, 124)
+    assert hold(stored_again, 1, (34, 1, 1), (o, 110)).arrays[0].tolist() == o.tolist()
