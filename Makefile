@@ -23,7 +23,8 @@ test: $(VENV)/.installed-test ## Set up, then run the fast tests; no GPU, torch 
 	$(PYTEST) -m "not full"
 
 test-full: $(VENV)/.installed-test ## Run every test, the long sweeps too
-	$(PYTEST)
+	$(PYTEST) --ignore tests/test_random_kernels.py
+	$(PYTEST) -n auto tests/test_random_kernels.py
 
 conformance: $(VENV)/.installed-conformance ## Run numba-cuda's own tests on this simulator
 	$(BIN)/python -m tests.conformance
