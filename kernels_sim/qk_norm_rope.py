@@ -18,7 +18,7 @@ What to look at in the report (1,024 tokens, 6 heads, d = 128):
 - Loads: the row once, two rows of factors. The factors of a token are the same for its 12 rows: they are
   asked for 12 times and come from DRAM once.
 - Sectors per request: 4 in float32, 2 in 16 bits; all is coalesced, in and out, paired or not.
-- FLOPs: 12.25 an element: 2 for the squares, 4 to normalise and turn it, and 6.25 for the row's sum over the
+- FLOPs: 11.75 an element: 2 for the squares, 4 to normalise and turn it, and 5.75 for the row's sum over the
   lanes, root and division, which all 32 lanes do alike. DRAM's bandwidth is the roof all the same.
 - --key-offset: half of all rows read one row more, to take d - rotary_dim elements out of it.
 
