@@ -122,6 +122,18 @@ def bench_attention() -> list[bool]:
     return met
 
 
+def bench_matmul() -> list[bool]:
+    """Compare the tensor-core matmul, every counter on, with numpy's float32 product of the same size."""
+    device, spec, n = Device(get_arch("h200"), threads=1), find("matmul_mma"), 1024
+    problem = spec.build(spec.options(M=n, N=n, K=n), Data(0))
+    problem.reference = None
+    a, b = (x.astype(np.float32) for x in problem.steps[0].args[:2])
+    numpy_s, mma_s = interleaved(lambda: a @ b, lambda: run_problem(problem, device))
+    print(f"numpy matmul {1e3 * numpy_s:.1f} ms, matmul_mma {1e3 * mma_s:.0f} ms (medians of {ROUNDS})")
+    speed = numpy_s / mma_s
+    return [show(f"matmul_mma M=N=K={n} float16, speed over numpy's", speed, "x", ">= 0.1", speed >= 0.1)]
+
+
 _COMPILE = """
 import sys, time
 sys.path.insert(0, {root!r})
@@ -186,7 +198,7 @@ def bench_memory() -> list[bool]:
 def main() -> int:
     """Print every figure; return 1 if a target was missed."""
     print(f"BLAS: {blas()}; Python {sys.version.split()[0]}, numpy {np.__version__}")
-    met = [*bench_memory(), *bench_ratios(), *bench_attention(), *bench_processes()]
+    met = [*bench_memory(), *bench_ratios(), *bench_attention(), *bench_matmul(), *bench_processes()]
     return 0 if all(met) else 1
 
 

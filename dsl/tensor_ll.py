@@ -177,10 +177,10 @@ def _reserve(t: Lines, of: Numbers, blocks: int, keeps_a: bool) -> None:
         t.put(f"%{matrix} = alloca [{MATRIX_BYTES} x i8], align 64")
 
 
-def _add_up(t: Lines, name: str, of: Numbers, half: int, c: str, d: str) -> None:
-    """Call a sum over the first (0) or the second half of the blocks."""
+def _add_up(t: Lines, name: str, of: Numbers, half: int, c: str, d: str) -> str:
+    """Call a sum over the first (0) or the second half of the blocks; return whether it is void (i1)."""
     matrices = [t.at(f"%{m}", half * 4 * count * _bytes(of, m)) for m, count in MATRICES.items()]
-    t.put(f"call void @{name}({', '.join(f'ptr {p}' for p in (*matrices, c, d))})")
+    return t.do(f"call i1 @{name}({', '.join(f'ptr {p}' for p in (*matrices, c, d))})")
 
 
 def _function(a_type: str, b_type: str, special: bool) -> tuple[str, dict[str, str]]:
@@ -201,11 +201,14 @@ def _function(a_type: str, b_type: str, special: bool) -> tuple[str, dict[str, s
     _turn_accumulators(t)
     if PARTS[a_type] == 4:
         t.put(f"store {vector(ROWS * COLUMNS, 'float')} zeroinitializer, ptr %d, align 64")
-        _add_up(t, sum_name, of, 0, "%d", "%first")
-        _add_up(t, sum_name, of, 1, "%first", "%d")
+        void = _add_up(t, sum_name, of, 0, "%d", "%first")
+        void = t.do(f"or i1 {void}, {_add_up(t, sum_name, of, 1, '%first', '%d')}")
         _add_matrices(t, "%d", "%c")
     else:
-        _add_up(t, sum_name, of, 0, "%c", "%d")
+        void = _add_up(t, sum_name, of, 0, "%c", "%d")
+    if not special:
+        t.put(f"br i1 {void}, label %rare, label %done")
+        t.put("done:")
     _store_fragments(t, "%d")
     t.put("ret void")
     return name, {**functions, sum_name: sum_text, name: t.text()}
@@ -229,4 +232,8 @@ DECLARED = {
     )
 }
 """LLVM's own functions that these call: name -> declaration."""
+DECLARED |= {
+    f"llvm.{op}.v{ROWS}i32": f"declare {vector(ROWS, 'i32')} @llvm.{op}.v{ROWS}i32({vector(ROWS, 'i32')}, i1)"
+    for op in ("abs", "ctlz")
+}
 DECLARED["llvm.smax.v64i8"] = "declare <64 x i8> @llvm.smax.v64i8(<64 x i8>, <64 x i8>)"

@@ -4,8 +4,9 @@ What it models: dsl/matrix_ops.py, bit by bit. A vector holds the 16 rows of one
 so that every step is one multiplication of 16 values of A by one of B. The largest exponent comes first: of
 exponents as bytes, 64 accumulators at a time, or as a product of powers of two; then terms are cut and added.
 float16 and fp8 products are exact in float32 and their cut terms are 32-bit integers, in two sums, each below
-2**31; bfloat16 and tf32 exceed float32's range and go through float64. What it leaves out: nothing of the
-values. Checked by dsl/interpreter.py.
+2**31, whose own sum seldom exceeds 32 bits (it is then made again in float64); bfloat16 and tf32 exceed
+float32's range and go through float64. What it leaves out: nothing of the values. Checked by
+dsl/interpreter.py.
 """
 
 from __future__ import annotations
@@ -207,6 +208,21 @@ class _Column:
         kept = self.choose(small, subnormal, self.cut_to_float(value))
         return self.do("fadd", self.cast("fptrunc", kept, self.of.rows, FLOATS), "zeroinitializer", FLOATS)
 
+    def from_integer(self, total: str, largest: str) -> str:
+        """Return an integer sum as float32, cut toward zero to 24 bits; C itself where no product counts."""
+        size = self.t.do(f"call {INTS} @llvm.abs.v{ROWS}i32({INTS} {total}, i1 false)")
+        some = self.do("or", size, "splat (i32 1)", INTS)
+        zeros = self.t.do(f"call {INTS} @llvm.ctlz.v{ROWS}i32({INTS} {some}, i1 true)")
+        low = self.do("xor", self.do("lshr", "splat (i32 255)", zeros, INTS), "splat (i32 -1)", INTS)
+        kept = self.cast("uitofp", self.do("and", size, low, INTS), INTS, FLOATS)
+        unit = self.do("fmul", largest, self.of.splat(2.0**-KEPT_BITS))
+        found = self.cast("bitcast", self.do("fmul", kept, unit), FLOATS, INTS)
+        sign = self.do("and", total, f"splat (i32 {-(1 << 31)})", INTS)
+        signed = self.cast("bitcast", self.do("or", found, sign, INTS), INTS, FLOATS)
+        alone = self.do("fadd", self.accumulators(), "zeroinitializer", FLOATS)
+        none = self.do("icmp slt", self.power_of_products(), "splat (i32 0)", INTS)
+        return self.choose(none, alone, signed)
+
     def magnitude(self, value: str) -> str:
         """Return |value|."""
         suffix = "f32" if self.of.exact_in_float else "f64"
@@ -244,8 +260,11 @@ def _largest_exponents(t: Lines, terms: int) -> None:
         t.put(f"store {kind} {largest[group]}, ptr {t.at('%e', 64 * group)}, align 64")
 
 
-def _cut_sums(columns: list[_Column]) -> None:
-    """Keep the largest exponents and the sums of the cut terms of some columns, term after term."""
+def _cut_sums(columns: list[_Column]) -> tuple[list[str], list[list[str]]]:
+    """Return the largest exponents of some columns and the sums of their cut terms, term after term.
+
+    Integers are added in two halves, an empty one where it has no term.
+    """
     one = columns[0]
     largest = [c.largest_of_all() for c in columns]
     scales = [c.scale(power) for c, power in zip(columns, largest, strict=True)]
@@ -257,6 +276,13 @@ def _cut_sums(columns: list[_Column]) -> None:
         for column, scale, parts in zip(columns, scales, sums, strict=True):
             cut = column.cut(column.product(term, rows, "%bv"), scale)
             parts[half] = column.do(op, parts[half], cut, kind) if parts[half] else cut
+    return largest, sums
+
+
+def _keep_sums(columns: list[_Column]) -> None:
+    """Make the sums of some columns and keep them for a second loop."""
+    one, (largest, sums) = columns[0], _cut_sums(columns)
+    kind = INTS if one.of.exact_in_float else one.of.rows
     for column, power, parts in zip(columns, largest, sums, strict=True):
         one.t.put(f"store {one.of.rows} {power}, ptr {column.kept('%u')}, align 64")
         for half, part in enumerate(parts):
@@ -264,11 +290,28 @@ def _cut_sums(columns: list[_Column]) -> None:
                 one.t.put(f"store {kind} {part}, ptr {column.kept('%s', half)}, align 64")
 
 
-def _loop(t: Lines, name: str, before: str, count: int) -> None:
-    """Begin a loop of one block, with its counter %i<name>."""
+def _store_results(columns: list[_Column]) -> str:
+    """Make the sums of some columns and store them; return where one left 32 bits (top bits, 16 x i32)."""
+    largest, sums = _cut_sums(columns)
+    beyond = ""
+    for column, power, (first, second) in zip(columns, largest, sums, strict=True):
+        total = column.do("add", first, second, INTS)
+        astray = [column.do("xor", half, total, INTS) for half in (first, second)]
+        wrong = column.do("and", astray[0], astray[1], INTS)
+        beyond = column.do("or", beyond, wrong, INTS) if beyond else wrong
+        place = column.t.do(f"mul i64 {column.number}, {4 * ROWS}")
+        result = column.from_integer(total, power)
+        column.t.put(f"store {FLOATS} {result}, ptr {column.t.at('%d', place)}, align 64")
+    return beyond
+
+
+def _loop(t: Lines, name: str, before: str, count: int, also: str = "") -> None:
+    """Begin a loop of one block, with its counter %i<name> and maybe a phi node more."""
     t.put(f"br label %{name}")
     t.put(f"{name}:")
     t.put(f"%i{name} = phi i64 [ 0, %{before} ], [ %n{name}, %{name} ]")
+    if also:
+        t.put(also)
     t.put(f"%n{name} = add i64 %i{name}, 1")
     t.put(f"%m{name} = icmp ult i64 %n{name}, {count}")
 
@@ -281,26 +324,56 @@ def _end_loop(t: Lines, name: str, after: str) -> None:
 def tensor_sum(of: Numbers, blocks: int, special: bool) -> tuple[str, str]:
     """Return the name and text of the function that makes one sum of each accumulator (h200 fact 33).
 
-    special: infinities and NaN may be among the numbers. Two columns at a time are added up; turning sums
-    into results is a loop of its own, as its chain of conversions would hold up the next columns.
+    special: infinities and NaN may be among the numbers. Two columns at a time are added up. In float64, and
+    for special numbers, turning sums into results is a loop of its own, as its chain of conversions would
+    hold up the next columns; else a sum is taken to fit 32 bits, and the function returns whether one did not
+    (16 products close to 4 can exceed them), so that its results are void.
 
     %av, %ap: values of A and their powers of two, [blocks][4][16 rows]; %bv, %bp: those of B, [blocks][lane
     4 n + k]; %c, %d: accumulators, [column parity][column / 2][16 rows] of float32.
     """
     name = f"tensor_sum_{of.scalar}_{blocks}{'_special' if special else ''}"
     t = Lines(
-        f"define internal void @{name}(ptr noalias %av, ptr noalias %ap, ptr noalias %bv, ptr noalias %bp, "
+        f"define internal i1 @{name}(ptr noalias %av, ptr noalias %ap, ptr noalias %bv, ptr noalias %bp, "
         "ptr noalias %c, ptr noalias %d) noinline"
     )
+    if of.exact_in_float and not special:
+        _in_one_loop(t, of, blocks)
+    else:
+        _in_two_loops(t, of, blocks, special)
+    return name, t.text()
+
+
+def _pair_of_columns(t: Lines, of: Numbers, blocks: int) -> list[_Column]:
+    """Return the columns of a turn of the loop `add`: one of each parity."""
+    even = t.do(f"mul i64 %iadd, {2 * BLOCK * of.bytes}")
+    odd = t.do(f"add i64 {even}, {BLOCK * of.bytes}")
+    behind = t.do(f"add i64 %iadd, {COLUMNS // 2}")
+    return [_Column(t, of, blocks, "%iadd", even), _Column(t, of, blocks, behind, odd)]
+
+
+def _in_one_loop(t: Lines, of: Numbers, blocks: int) -> None:
+    """Write the function for numbers alone whose cut terms are integers."""
+    _largest_exponents(t, blocks * BLOCK)
+    kept = f"%beyond = phi {INTS} [ zeroinitializer, %entry ], [ %beyond1, %add ]"
+    _loop(t, "add", "entry", COLUMNS // 2, kept)
+    beyond = _store_results(_pair_of_columns(t, of, blocks))
+    t.put(f"%beyond1 = or {INTS} %beyond, {beyond}")
+    _end_loop(t, "add", "out")
+    flags = t.do(f"icmp slt {INTS} %beyond1, zeroinitializer")
+    t.put(f"%whole = bitcast {FLAGS} {flags} to i{ROWS}")
+    t.put(f"%void = icmp ne i{ROWS} %whole, 0")
+    t.put("ret i1 %void")
+
+
+def _in_two_loops(t: Lines, of: Numbers, blocks: int, special: bool) -> None:
+    """Write the function for all others."""
     for kept in "su":
         t.put(f"%{kept} = alloca [{128 * COLUMNS} x i8], align 64")
     if of.exact_in_float:
         _largest_exponents(t, blocks * BLOCK)
     _loop(t, "add", "entry", COLUMNS // 2)
-    even = t.do(f"mul i64 %iadd, {2 * BLOCK * of.bytes}")
-    odd = t.do(f"add i64 {even}, {BLOCK * of.bytes}")
-    behind = t.do(f"add i64 %iadd, {COLUMNS // 2}")
-    _cut_sums([_Column(t, of, blocks, "%iadd", even), _Column(t, of, blocks, behind, odd)])
+    _keep_sums(_pair_of_columns(t, of, blocks))
     _end_loop(t, "add", "turn")
     _loop(t, "end", "turn", COLUMNS)
     half, parity = t.do("and i64 %iend, 3"), t.do("lshr i64 %iend, 2")
@@ -312,5 +385,4 @@ def tensor_sum(of: Numbers, blocks: int, special: bool) -> tuple[str, str]:
     place = t.do(f"mul i64 %iend, {4 * ROWS}")
     t.put(f"store {FLOATS} {result}, ptr {t.at('%d', place)}, align 64")
     _end_loop(t, "end", "out")
-    t.put("ret void")
-    return name, t.text()
+    t.put("ret i1 false")

@@ -142,6 +142,22 @@ def test_an_m16n8k16_of_small_whole_numbers_is_their_exact_product(engine):
     assert (run(SAME["f16"], ab[None], old, engine) == expected).all()
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_sixteen_products_close_to_4_and_an_accumulator_close_to_2_exceed_no_integer(engine, sign):
+    # In units of 2**-25 the sum is above 2**31: (16 * (4 - 2**-8 + 2**-20) + 2 - 2**-23) * 2**25.
+    most = 2 - 2.0**-10
+    a, b = np.full((16, 16), sign * most), np.full((16, 8), most)
+    ab = np.concatenate(
+        [packed(a, fragments.place_in_a, 4, "f16"), packed(b, fragments.place_in_b, 2, "f16")], axis=1
+    )
+    c = np.full((1, 32, 4), sign * (2 - 2.0**-23), np.float32)
+    exact = 16 * most**2 + 2 - 2.0**-23
+    assert exact > 2.0**31 / 2**25
+    expected = sign * np.floor(exact * 2**17) / 2**17  # cut to 24 bits: exact lies between 64 and 128
+    assert (run(SAME["f16"], ab[None], c, engine) == expected).all()
+
+
 def one_sum(products: list[tuple[float, float]], c: float) -> float:
     """Return what the tensor cores make of some products of float16 and an accumulator."""
     a, b = (np.array([pair[k] for pair in products], np.float64) for k in range(2))
