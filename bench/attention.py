@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.rows import SAME_ROWS
 from dsl.device import Device
 from kernels_sim import find
 from kernels_sim.problem import Data, Problem
@@ -88,6 +89,7 @@ SAME_TILES: dict[str, Callable[[Problem, Any], list[np.ndarray]]] = {
     "flash_backward": numpy_backward,
     "flash_decode": numpy_decode,
     "paged_attention_v2": numpy_paged,
+    **SAME_ROWS,
 }
 """Kernel -> what does the same tiles in numpy for a problem of its default options."""
 
