@@ -73,6 +73,7 @@ def run_source(launch: SourceLaunch, refusal: UnsupportedFeature) -> Launch:
     threads = launch.block[0] * launch.block[1] * launch.block[2]
     least = registers.per_thread or arch.min_registers
     opt_in = opt_in_note(arch, static, launch.shared_bytes)
+    more = *wrap_notes(run.wraps), *_order_note(launch.device), *([opt_in] if opt_in else [])
     return Launch(
         kernel=name,
         grid=launch.grid,
@@ -87,9 +88,14 @@ def run_source(launch: SourceLaunch, refusal: UnsupportedFeature) -> Launch:
         l2=launch.device.l2,
         engine="oracle",
         quantum_records=launch.device.quantum_records,
-        notes=(f"not compiled: {refusal}", NOTE, *wrap_notes(run.wraps), *([opt_in] if opt_in else [])),
+        notes=(f"not compiled: {refusal}", NOTE, *more),
         uncounted=uncounted,
     )
+
+
+def _order_note(device: Device) -> tuple[str, ...]:
+    """Return a sentence where an order of blocks was asked for, which this engine does not have."""
+    return () if device.atomic_order is None else ("blocks ran in order: --atomic-order is the compiler's",)
 
 
 def copy_back(args: tuple[Any, ...], copies: tuple[Any, ...]) -> None:

@@ -226,3 +226,8 @@ def test_a_reshape_is_a_view():
     assert o.tolist() == [0, 4, 8]
     with pytest.raises(UnsupportedFeature, match="the array attribute x.reshape"):
         reshaped[1, 3](o, np.arange(12.0), (5, 4))
+
+
+def test_an_order_of_blocks_that_was_asked_for_is_not_dropped_in_silence():
+    run = launch(reversed_view, 2, 32, (np.zeros(64), np.zeros(68)), Device(H200, atomic_order=3))
+    assert "blocks ran in order: --atomic-order is the compiler's" in run.notes
