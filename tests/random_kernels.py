@@ -34,8 +34,10 @@ from hypothesis import strategies as st
 
 HEAD = '''
 import math
+import ml_dtypes
 import numpy as np
 from dsl import cuda
+float16, bfloat16, e4m3 = np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
 bool_, int8, uint8, int16, uint16 = np.bool_, np.int8, np.uint8, np.int16, np.uint16
 int32, uint32, int64, uint64, float32, float64 = (
     np.int32, np.uint32, np.int64, np.uint64, np.float32, np.float64)
@@ -127,6 +129,7 @@ INTEGERS = (
     "({I} ^ {I})", "(-{I})", "(~{I})", "({I} << ({I} % 9))", "({I} >> ({I} % 9))", "min({I}, {I})",
     "max({I}, {I}, {I})", "abs({I})", "({I} if {B} else {I})", "({I} ** 2)", "({I} + {B})", "int64({B})",
     "int64({F})", "int64(int32({D}))", "int64(uint8({F}))", "round({F})", "int64(math.floor({D}))",
+    "int64(float16({F}))", "int64(bfloat16({D}))",
     "int64(uint8({I}))", "int64(int8({I}))", "int64(int16({I}) * uint16({I}))", "int32({I})",
     "int64(uint32({I}) // uint32(7))", "int64(uint32({I}) * uint32({I}))", "int64(uint64({I}) >> uint64(3))",
     "int64(uint32({I}) - uint32({I}))", "int64(-uint8({I}))", "cuda.popc({I})", "int64(cuda.clz(int32({I})))",
@@ -140,17 +143,25 @@ FLOATS = (
     "cuda.fma({F}, {F}, {F})", "(small({F}) ** 2)", "float32(round(math.log(abs({F})) * float32(8)))",
     "math.fabs({F})", "math.tanh({F})", "float32(uint8({I}))", "cuda.selp({B}, {F}, {F})",
     "math.copysign({F}, float32({I}))", "math.fmod({F}, {F})", "({F} + uint8({I}))", "math.trunc({F})",
+    "float32(float16({F}))", "float32(float16({F}) + float16({F}))", "float32(float16({F}) * float16({F}))",
+    "float32(float16({F}) / float16({F}))", "float32(-abs(bfloat16({F})))",
+    "float32(min(bfloat16({F}), bfloat16({F})))", "float32(bfloat16({I}) - bfloat16({F}))",
+    "float32(math.sqrt(float16({F})))",
+    "float32(cuda.bf16.hfma(bfloat16({F}), bfloat16({F}), bfloat16({F})))", "float32(e4m3({F}))",
+    "float32(cuda.fp16.hfma(float16({F}), float16({I}), float16({F})))", "float32(cuda.fp8.fp8_e5m2({F}))",
 )  # fmt: skip
 DOUBLES = (
     "({D} + {D})", "({D} - {F})", "({I} / {I})", "float64({F})", "({F} + {I})", "max({D}, {F})", "abs({D})",
     "float64({I})", "({D} / {D})", "(small({F}) * 0.25 + {D})", "({D} if {B} else {D})",
     "min({D} * {D}, {D})",
     "math.sqrt(abs({D}))", "math.exp({D})", "({D} // {D})", "({D} % {D})", "cuda.fma({D}, {D}, {D})",
+    "float64(bfloat16({D}))", "float64(float16({D}) / float16({I}))", "(float16({F}) + {I})",
     "math.cos(small({F}) + 0.5)", "({D} * 2.0 > {D}) * 1.5", "math.atan2({D}, {D})",
 )  # fmt: skip
 BOOLEANS = (
     "({I} < {I})", "({I} == {I})", "({I} % 2 == 0)", "({F} > {F})", "({I} <= {I} < {I})", "(not {B})",
     "({B} and {B})", "({B} or {B})", "({D} != {F})", "({B} == {B})", "({B} ^ {B})", "({B} & {B})",
+    "(float16({F}) < float16({I}))", "(bfloat16({F}) == bfloat16({D}))",
     "bool({I})", "({I} >= {F})", "math.isnan({F})", "({B} if {B} else {B})",
 )  # fmt: skip
 RACED = {
