@@ -135,11 +135,12 @@ def table(launch: Launch) -> Table:
     numbers = {key: row for key, row in numbers.items() if any(cell != "" for cell in row)}
     end = ("", "Total", *(last[i] for i in used))
     headers = ("Line", "Source", *(COLUMNS[i][0] for i in used))
-    texts = sources(list(numbers), _room(headers, [*numbers.values(), end[2:]]))
+    room = _room(headers, [*numbers.values(), end[2:]])
+    texts = sources(list(numbers), room)
     files = list(dict.fromkeys(file for file, _ in numbers))
     body: list[tuple[Cell, ...]] = []
     for file in files:
-        heading = [("", shown_file(file), *("" for _ in used))] if len(files) > 1 else []
+        heading = [("", _end_of(shown_file(file), room), *("" for _ in used))] if len(files) > 1 else []
         body += [*heading, *((str(k[1]), texts[k], *row) for k, row in numbers.items() if k[0] == file)]
     title = shown_file(files[0]) if len(files) == 1 else ""
     return Table(headers, (*body, end), "rl" + "r" * len(used), title, ruled_rows=1)
@@ -175,6 +176,11 @@ def _levels(texts: list[str]) -> dict[int, int]:
 
 def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 3].rstrip() + "..."
+
+
+def _end_of(path: str, width: int) -> str:
+    """Return a path that fits a column: its end, where the file's name is, if it is longer."""
+    return path if len(path) <= width else f"...{path[3 - width:]}"
 
 
 def shown_file(file: str) -> str:

@@ -264,3 +264,9 @@ def test_only_the_worst_five_get_a_sentence():
     said = reasons(launch)
     assert [s.split(",")[0] for s in said[:5]] == [f"line {n}" for n in range(1, 6)]
     assert said[5:] == ("2 more accesses with less to gain.",)
+
+
+def test_the_path_of_a_file_longer_than_its_column_keeps_its_end():
+    path = "kernels_sim/a_very_long_name_of_a_kernel.py"
+    assert by_line._end_of(path, 16) == "...f_a_kernel.py"
+    assert by_line._end_of(path, 60) == path
