@@ -11,7 +11,7 @@ from dsl import cuda
 from dsl.device import Device
 from dsl.launch import launch
 from gpusim.arch import H200
-from gpusim.errors import KernelMistake, OutOfBounds, UnsupportedFeature
+from gpusim.errors import DataDependent, KernelMistake, OutOfBounds, UnsupportedFeature
 from tests.dsl.three_engines import agreed
 
 
@@ -272,3 +272,43 @@ def test_what_cuda_jit_made_is_a_device_function_where_a_kernel_calls_it():
     x = np.arange(8.0).reshape(4, 2)
     _, (o, _) = agreed(by_kernel, 1, 4, lambda: (np.zeros(4), x.copy()))
     assert o.tolist() == [2.0, 6.0, 10.0, 14.0]
+
+
+def test_counting_alone_counts_the_same_in_views():
+    def run(counts_only):
+        args = np.zeros(8), np.arange(1.0, 9), 2
+        return launch(ragged, 1, 8, args, Device(H200), counts_only=counts_only).counters
+
+    assert run(True) == run(False)
+
+
+@cuda.jit
+def bound_from_memory(o, x):
+    t = cuda.threadIdx.x
+    part = x[x[t] :]
+    o[t] = part[0]
+
+
+def test_a_bound_that_depends_on_data_is_each_lanes_own():
+    _, (o, _) = agreed(bound_from_memory, 1, 4, lambda: (np.zeros(4), np.array([3, 1, 2, 0])))
+    assert o.tolist() == [0, 1, 2, 3]
+    with pytest.raises(DataDependent):
+        launch(bound_from_memory, 1, 4, (np.zeros(4), np.zeros(4, int)), Device(H200), counts_only=True)
+
+
+@cuda.jit
+def vectors(o, x):
+    t = cuda.threadIdx.x
+    part = x.view(cuda.float32x4)[1:]
+    if t < part.size:
+        v = part[t]
+        o[t] = v.x + v.w
+
+
+def test_a_slice_of_a_view_of_vectors_loads_vectors():
+    x = np.arange(36, dtype=np.float32)
+    run, (o, _) = agreed(vectors, 1, 8, lambda: (np.zeros(8, np.float32), x.copy()))
+    assert o.tolist() == (x[4::4] + x[7::4]).tolist()
+    # 8 lanes of 16 bytes from byte 16 on are one request of 5 sectors.
+    load = run.counters.global_load
+    assert (load.requests, load.lanes, load.bytes, load.sectors) == (1, 8, 128, 5)
