@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from dsl import interpreter
+from dsl.as_compiled import IssueCount
 from dsl.device import Placed, place_arguments
 from dsl.dispatcher import Dispatcher
 from dsl.engine import Compiled, EngineRun, Key
 from dsl.messages import Dim3
 from dsl.types import arg_type
-from gpusim.counters import Counters
+from gpusim.counters import AsCompiled, Counters
 from gpusim.memory import FIRST_ADDRESS, GlobalMemory
 
 MEMORY_BYTES = 1 << 28
@@ -36,6 +37,7 @@ class Outcome:
     memory: np.ndarray
     arrays: list[np.ndarray]
     register_arrays: frozenset[str]
+    as_compiled: AsCompiled
 
 
 def load_source(text: str, directory: Path, name: str) -> ModuleType:
@@ -67,16 +69,21 @@ def both(
     tally = run.tally()
     in_registers = compiled.register_arrays
     engine = Outcome(
-        traces, tally.counters(), tally.block_execs, _bytes(memory), _arrays(placed), in_registers
-    )
+        traces, tally.counters(), tally.block_execs, _bytes(memory), _arrays(placed), in_registers,
+        tally.as_compiled(),
+    )  # fmt: skip
 
     memory = GlobalMemory(MEMORY_BYTES)
     placed = place_arguments(fn, args, memory)
     params = {**placed.params, **extents}
-    run = interpreter.run(fn, grid, block, params, memory, shared_bytes, None, MAX_STEPS, False, in_registers)
-    return engine, Outcome(
-        run.trace, run.counters, run.block_execs, _bytes(memory), _arrays(placed), in_registers
+    issued = IssueCount(compiled.issues)
+    run = interpreter.run(
+        fn, grid, block, params, memory, shared_bytes, None, MAX_STEPS, False, in_registers, issued
     )
+    return engine, Outcome(
+        run.trace, run.counters, run.block_execs, _bytes(memory), _arrays(placed), in_registers,
+        issued.result(),
+    )  # fmt: skip
 
 
 def _arrays(placed: Placed) -> list[np.ndarray]:
@@ -88,7 +95,8 @@ def _bytes(memory: GlobalMemory) -> np.ndarray:
 
 
 def assert_equal(engine: Outcome, oracle: Outcome) -> None:
-    """Assert that two outcomes agree in every trace record, counter, block execution and byte of memory.
+    """Assert that two outcomes agree in every trace record, counter, block execution and byte of memory, and
+    in what shared accesses become as compiled.
 
     Any NaN equals any NaN.
     """
@@ -97,6 +105,7 @@ def assert_equal(engine: Outcome, oracle: Outcome) -> None:
     for a, b in zip(engine.traces, oracle.traces, strict=True):
         np.testing.assert_array_equal(a, b)
     assert engine.counters == oracle.counters
+    assert engine.as_compiled == oracle.as_compiled
     a, b = engine.memory.view(np.uint32), oracle.memory.view(np.uint32)
     both_nan = np.isnan(a.view(np.float32)) & np.isnan(b.view(np.float32))
     differing = np.flatnonzero((a != b) & ~both_nan)
