@@ -8,8 +8,9 @@ and predicates, which no counter of this project shows; Chk, as the machine code
 Measured (h200 facts 10 and 11): division 5 FFMA and a MUFU, and 2 warp instructions on XU (softmax of 1024
 x 1024: 131,072 = 4 for each 32 elements, 2 exp and 1 division); exp 4 FFMA, 1 FMUL, 1 FADD and a MUFU; log 11
 FFMA, 1 FMUL, 1 FADD. A 32-bit integer becomes a float32 on the integer pipe, not on XU (fact 25). Read from
-the code that ptxas 13.0 makes for ordinary numbers: float32 sqrt, log2, log10 and exp2. Modelled: every other
-library call, float64 division, and `integer`, which counts operations of WarpIR.
+the code that ptxas 13.0 makes for ordinary numbers: float32 sqrt, log2, log10 and exp2, and 1 / x, which NVVM
+makes an rcp.rn. Modelled: every other library call, float64 division, and `integer`, which counts
+operations of WarpIR.
 """
 
 from __future__ import annotations
@@ -94,6 +95,9 @@ F32: dict[str, dict[str, int]] = {
     "ldexp": {"fmul": 4, "integer": 4},
 }
 """ex2, lg2, rsqrt and rcp are the approximations of the MUFU itself; div has MUFU.RCP and FCHK on XU."""
+
+_RECIPROCAL = {"ffma": 2, "fadd": 1, **_MUFU}
+"""float32 1 / x, rounded to nearest: MUFU.RCP, one step of Newton's, and no FCHK."""
 
 _SHORT_SINE = {"fadd": 1, "ffma": 7, "fmul": 1}
 _APPROXIMATE = {
@@ -193,6 +197,8 @@ def _alu(instr: ir.Alu) -> Mapping[str, int]:
         return _integer(instr)
     if instr.tag == APPROXIMATE:
         return _APPROXIMATE[instr.op]
+    if instr.op == "div" and instr.type == "f32" and instr.srcs[0] == ir.Imm(1.0):
+        return _RECIPROCAL
     return FLOAT_ANY.get(instr.op) or _BY_TYPE[instr.type].get(instr.op, _NOTHING)
 
 

@@ -47,6 +47,8 @@ LOG_OF_KEPT = {**LOG, "fmul": 2}
 """The same where the argument is read later, or in a loop before (docs/as_compiled.md)."""
 DIV = {"ffma": 5, "mufu": 1}
 """Machine instructions of one float32 division, rounded to nearest."""
+RCP = {"ffma": 2, "fadd": 1, "mufu": 1}
+"""Machine instructions of one float32 1 / x, rounded to nearest."""
 SQRT = {"ffma": 2, "fmul": 2, "mufu": 1}
 """Machine instructions of one float32 square root, rounded to nearest."""
 

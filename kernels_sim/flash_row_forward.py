@@ -34,9 +34,9 @@ from dsl import cuda
 from gpusim.errors import BadOption
 from kernels_sim import flash_row
 from kernels_sim.attention import (
-    DIV,
     EXP,
     LOG,
+    RCP,
     Access,
     Shape,
     arithmetic,
@@ -272,14 +272,14 @@ def _arithmetic(shape: Shape) -> dict[str, int]:
     """Count float instructions.
 
     A pair: d FFMA of the score, d FMUL and d FFMA of the output, the scale, two exponentials of differences,
-    and the FFMA of l. A row: one division, d FMUL, a logarithm and an FADD.
+    and the FFMA of l. A row: one reciprocal, d FMUL, a logarithm and an FADD.
     """
     pairs, rows, d = shape.heads * visible_pairs(shape), shape.heads * shape.N, shape.d
     return arithmetic(
         (pairs, {"ffma": 2 * d + 1, "fmul": d + 1, "fadd": 2}),
         (2 * pairs, EXP),
         (rows, {"fmul": d, "fadd": 1}),
-        (rows, DIV),
+        (rows, RCP),
         (rows, LOG),
     )
 

@@ -18,8 +18,8 @@ What to look at in the report (1,024 tokens, 6 heads, d = 128):
 - Loads: the row once, two rows of factors. The factors of a token are the same for its 12 rows: they are
   asked for 12 times and come from DRAM once.
 - Sectors per request: 4 in float32, 2 in 16 bits; all is coalesced, in and out, paired or not.
-- FLOPs: 11.75 an element: 2 for the squares, 4 to normalise and turn it, and 5.75 for the row's sum over the
-  lanes, root and division, which all 32 lanes do alike. DRAM's bandwidth is the roof all the same.
+- FLOPs: 10.5 an element: 2 for the squares, 4 to normalise and turn it, and 4.5 for the row's sum over the
+  lanes, root and reciprocal, which all 32 lanes do alike. DRAM's bandwidth is the roof all the same.
 - --key-offset: half of all rows read one row more, to take d - rotary_dim elements out of it.
 
 What it leaves out: the backward pass, positions other than 0 .. tokens - 1, NeoX's order of pairs.
@@ -38,8 +38,8 @@ import numpy as np
 from dsl import cuda
 from gpusim.errors import BadOption
 from kernels_sim.attention import (
-    DIV,
     DTYPES,
+    RCP,
     SQRT,
     TOLERANCES,
     Access,
@@ -270,8 +270,9 @@ def closed_form(
 ) -> dict[str, int]:
     """Return what the counters must be; size: bytes of an element.
 
-    A row: d FFMA of the squares, then in all 32 lanes 5 additions, the mean with eps, a root and a division,
-    and ceil(d / 32) multiplications that normalise; a multiplication and an FFMA an element turn it.
+    A row: d FFMA of the squares, then in all 32 lanes 5 additions, the mean with eps, a root and a
+    reciprocal, and ceil(d / 32) multiplications that normalise; a multiplication and an FFMA an element turn
+    it.
     """
     rows, shifted = 2 * tokens * heads, (tokens - 1) * heads if key_offset else 0
     factors = row_segments((2 if paired else 1) * tokens, d, size) * (2 * (1 if paired else 2) * heads)
@@ -285,7 +286,7 @@ def closed_form(
         ((rows + shifted) * d, {"ffma": 1}),
         (lanes, {"fadd": 5, "ffma": 1}),
         (lanes, SQRT),
-        (lanes, DIV),
+        (lanes, RCP),
         (rows * WARP * ceil_div(d, WARP), {"fmul": 1}),
         (rows * d, {"fmul": 1, "ffma": 1}),
         (shifted * (d - rotary_dim), {"fmul": 1}),

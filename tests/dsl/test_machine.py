@@ -11,7 +11,7 @@ LOC = ir.Loc("k.py", 1)
 
 
 def alu(op: str, type_: str = "f32", tag: str = "") -> ir.Alu:
-    return ir.Alu(op, type_, ir.Reg(0, type_), (ir.Imm(1), ir.Imm(1), ir.Imm(1)), LOC, tag)
+    return ir.Alu(op, type_, ir.Reg(0, type_), (ir.Imm(3), ir.Imm(3), ir.Imm(3)), LOC, tag)
 
 
 def total(*instrs: ir.Instr) -> dict[str, int]:
@@ -54,6 +54,15 @@ def test_exp_as_one_operation_counts_the_same_as_its_parts() -> None:
 
 def test_division_counts_5_ffma_and_a_mufu_but_no_fmul_and_two_instructions_on_xu() -> None:
     assert machine_counts(alu("div")) == {"ffma": 5, "mufu": 1, "xu": 2}
+
+
+@pytest.mark.parametrize(("dividend", "type_", "ffma"), [(1.0, "f32", 2), (2.0, "f32", 5), (-1.0, "f32", 5)])
+def test_one_over_x_is_a_reciprocal_of_2_ffma_and_an_fadd(dividend: float, type_: str, ffma: int) -> None:
+    x = ir.Reg(0, type_)
+    got = machine_counts(ir.Alu("div", type_, ir.Reg(1, type_), (ir.Imm(dividend), x), LOC))
+    assert got["ffma"] == ffma
+    if dividend == 1:
+        assert got == {"ffma": 2, "fadd": 1, "mufu": 1, "xu": 1}
 
 
 def test_float64_counts_as_d_operations_and_not_as_f_operations() -> None:
