@@ -68,14 +68,15 @@ def closed_form(shape: Shape, tile: Tile, deterministic: bool, size: int = 4) ->
     keys, visited = tile_keys(shape, tile.Bc), tiles_visited(shape, tile.Br, tile.Bc)
     tiles = keys_io = Access()
     for head in range(shape.kv_heads):
-        for t, n in enumerate(keys):
+        for t, n in enumerate(keys.tolist()):
             key = head * shape.Nk + t * tile.Bc
             keys_io += linear(key * d, n * d, threads, size) + linear(key * dv, n * dv, threads, size)
     for head in range(shape.heads):
-        for i, (n, times) in enumerate(zip(block_rows(shape, tile.Br), visited, strict=True)):
+        rows = zip(block_rows(shape, tile.Br).tolist(), visited.tolist(), strict=True)
+        for i, (n, times) in enumerate(rows):
             row = head * shape.N + i * tile.Br
             tiles += (linear(row * d, n * d, threads, size) + linear(row * dv, n * dv, threads, size)
-                      + linear(row, n, threads) * 2) * int(times)  # fmt: skip
+                      + linear(row, n, threads) * 2) * times  # fmt: skip
     written = _rows_by_tile(shape, tile)
     sums = row_accesses(written if deterministic else written % (shape.heads * shape.N), d)
     stores = keys_io + sums if deterministic else keys_io
