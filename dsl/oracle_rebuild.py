@@ -23,6 +23,7 @@ from dsl.oracle_cuda import Cast, Cuda, Float, Math, maximum, minimum, rounded
 from dsl.oracle_loops import loops
 from dsl.oracle_numbers import element_of, literal, number
 from dsl.oracle_truth import comparing_truth
+from dsl.oracle_ufuncs import WholeArrays
 from dsl.printing import Printer
 from dsl.signature import declared
 
@@ -111,6 +112,8 @@ class Rebuilder:
             return _device_name(self.cuda, value.path)
         if isinstance(value, np.ndarray):
             return self._constant(value, name)
+        if isinstance(value, np.ufunc):
+            return WholeArrays(value)
         of_numba = _numba_name(self.cuda, value)
         if of_numba is not None:
             return _device_name(self.cuda, of_numba)

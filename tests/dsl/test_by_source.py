@@ -231,3 +231,23 @@ def test_a_reshape_is_a_view():
 def test_an_order_of_blocks_that_was_asked_for_is_not_dropped_in_silence():
     run = launch(reversed_view, 2, 32, (np.zeros(64), np.zeros(68)), Device(H200, atomic_order=3))
     assert "blocks ran in order: --atomic-order is the compiler's" in run.notes
+
+
+@cuda.jit
+def shifted(x, y, o):
+    np.add(x, y, o)
+
+
+def test_a_function_of_numpy_goes_over_whole_arrays_in_every_thread():
+    o = np.zeros((2, 3), np.float32)
+    x, y = np.arange(6, dtype=np.float32).reshape(2, 3), np.array([10, 20, 30], np.int32)
+    run = launch(shifted, 1, 1, (x, y, o), Device(H200))
+    assert o.tolist() == [[10, 21, 32], [13, 24, 35]]
+    assert run.counters.global_load.lanes == 12 and run.counters.global_store.lanes == 6
+    shifted[1, 1](x, np.float32(1), o)
+    assert o.tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
+def test_an_array_of_results_that_does_not_fit_is_refused():
+    with pytest.raises(UnsupportedFeature, match="the numpy function add"):
+        shifted[1, 1](np.zeros(4), np.zeros(4), np.zeros(3))
