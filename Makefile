@@ -6,7 +6,8 @@ SHELL := /bin/bash
 
 VENV := .venv
 BIN := $(VENV)/bin
-PYTEST := $(BIN)/python -m pytest
+# Test processes: one for each core.
+PYTEST := $(BIN)/python -m pytest -n auto
 FIND_PYTHON := for p in python3 python3.13 python3.12 python3.11 python3.10 python3.14 python; do \
   "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1 && { echo "$$p"; break; }; done
 PYTHON ?= $(shell $(FIND_PYTHON))
@@ -23,8 +24,7 @@ test: $(VENV)/.installed-test ## Set up, then run the fast tests; no GPU, torch 
 	$(PYTEST) -m "not full"
 
 test-full: $(VENV)/.installed-test ## Run every test, the long sweeps too
-	$(PYTEST) --ignore tests/test_random_kernels.py
-	$(PYTEST) -n auto tests/test_random_kernels.py
+	$(PYTEST)
 
 conformance: $(VENV)/.installed-conformance ## Run numba-cuda's own tests on this simulator
 	$(BIN)/python -m tests.conformance
