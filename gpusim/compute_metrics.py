@@ -166,10 +166,9 @@ def _time() -> list[Metric]:
 
 
 def _not_in_the_language() -> list[Metric]:
-    pairs = [("fp16", "fp16"), ("fp8", "fp32"), ("fp8", "fp16"), ("int8", "int32")]
     tensor = [
-        (f"sm__ops_path_tensor_src_{a}_dst_{b}.sum", "", COMPUTE, f"Tensor Operations, {a} to {b}")
-        for a, b in pairs
+        (f"sm__ops_path_tensor_src_{source}.sum", "", COMPUTE, f"Tensor Operations, {source}")
+        for source in ("fp8", "fp64", "int8")
     ]
     return _unavailable(tensor, NO_SUCH_INSTRUCTION)
 

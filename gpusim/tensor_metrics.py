@@ -47,11 +47,11 @@ def _pipe(name: str, label: str) -> Metric:
 
 def _ops(source: str, *names: str) -> Metric:
     return Metric(
-        f"sm__ops_path_tensor_src_{source}_dst_fp32.sum", "op", COMPUTE,
-        f"Tensor Operations, {source} To fp32", EXACT, _operations(*names),
-        f"Operations of tensor instructions whose operands are {source} and whose sums are fp32.",
+        f"sm__ops_path_tensor_src_{source}.sum", "op", COMPUTE,
+        f"Tensor Operations, {source.replace('_dst_', ' To ')}", EXACT, _operations(*names),
+        f"Operations of tensor instructions whose operands are {source.partition('_')[0]}.",
         "2 M N K an instruction, " + ", ".join(f"{FLOPS[n]:,} for {SHAPES[n]}" for n in names),
-        "fp8 counts as fp16 on sm_90." if source == "fp16" else "It does not count wgmma.")
+        "fp8 counts as fp16 on sm_90; HFMA2 does not." if source == "fp16" else "It does not count wgmma.")
 
 
 def _by_type(name: str) -> Metric:
@@ -69,5 +69,5 @@ METRICS: tuple[Metric, ...] = (
     *map(_by_type, FLOPS),
     _pipe("sm__inst_executed_pipe_tensor.sum", "Tensor Pipe Instructions"),
     _pipe("sm__inst_executed_pipe_tensor_op_hmma.sum", "Tensor Pipe HMMA Instructions"),
-    _ops("fp16", "f16", "fp8"), _ops("bf16", "bf16"), _ops("tf32", "tf32"),
+    _ops("fp16", "f16", "fp8"), _ops("bf16_dst_fp32", "bf16"), _ops("tf32_dst_fp32", "tf32"),
 )

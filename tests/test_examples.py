@@ -65,3 +65,19 @@ def test_an_unmodified_numba_cuda_script_is_profiled_launch_by_launch(
     printed = run("cli.py", "profile", *options, "examples/saxpy_script.py", "1000")
     assert "largest error 0.0e+00 over 1,000 elements" in printed
     assert [line.split()[0] for line in printed.splitlines() if "Device NVIDIA H200" in line] == kernels
+
+
+def test_one_mma_of_a_warp_is_the_product_with_a_conflict_at_every_second_row_of_a() -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((16, 16), (16, 8)))
+    c = np.full((16, 8), np.nan, np.float32)
+    with gpusim.profile() as p:
+        load_kernel(f"{ROOT / 'examples' / 'tensor_core.py'}:one_mma")[1, 32](a, b, c)
+    assert np.abs(c - a.astype(np.float64) @ b.astype(np.float64)).max() < 1e-5
+    counters = p.reports[0].counters
+    assert (counters.tensor.f16, p.reports[0]["sm__ops_path_tensor_src_fp16.sum"]) == (1, 2 * 16 * 8 * 16)
+    # Four matrices of A with rows 32 bytes apart, 2 wavefronts each; two of B side by side, 1 each.
+    matrices = counters.shared_matrix
+    assert (matrices.requests, matrices.ideal_wavefronts, matrices.wavefronts) == (2, 6, 10)
+    # 32 and 16 copies of 16 bytes past L1: two neighbours share a sector.
+    assert (counters.global_load.requests, counters.global_load.sectors) == (2, 24)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -17,7 +18,7 @@ from gpusim.arch import H200
 from gpusim.errors import KernelMistake, UserError, WarpDivergence
 from tests.dsl.three_engines import agreed
 
-MEASURED = np.load("tests/data/h200_mma.npz")
+MEASURED = np.load(Path(__file__).parents[1] / "data" / "h200_mma.npz")
 SAME = {
     "f16": ptx.mma_sync_m16n8k16_f32_f16,
     "bf16": ptx.mma_sync_m16n8k16_f32_bf16,

@@ -123,7 +123,7 @@ EXPECTED = {
     "gpusim__mma_f16.sum": 3, "gpusim__mma_bf16.sum": 5, "gpusim__mma_tf32.sum": 6, "gpusim__mma_fp8.sum": 2,
     "gpusim__tensor_flops.sum": 3 * 4096 + 5 * 4096 + 6 * 2048 + 2 * 8192,
     "sm__inst_executed_pipe_tensor.sum": 18, "sm__inst_executed_pipe_tensor_op_hmma.sum": 18,
-    "sm__ops_path_tensor_src_fp16_dst_fp32.sum": 3 * 4096 + 2 * 8192,
+    "sm__ops_path_tensor_src_fp16.sum": 3 * 4096 + 2 * 8192,
     "sm__ops_path_tensor_src_bf16_dst_fp32.sum": 20_480, "sm__ops_path_tensor_src_tf32_dst_fp32.sum": 12_288,
     # Constant memory.
     "smsp__inst_executed_op_ldc.sum": 9, "gpusim__constant_load_addresses.sum": 21,
@@ -160,7 +160,7 @@ def test_local_loads_are_counted_and_make_the_hits_of_global_loads_unknown(sampl
 
 @pytest.mark.parametrize("name", [
     "sm__warps_active.avg.pct_of_peak_sustained_active", "gpu__time_duration.sum", "sm__cycles_elapsed.max",
-    "smsp__inst_executed.sum", "sm__ops_path_tensor_src_fp8_dst_fp32.sum",
+    "smsp__inst_executed.sum", "sm__ops_path_tensor_src_fp8.sum",
     "lrc__average_xbar2gpc_sectors_op_read.ratio", "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"])
 def test_what_the_simulator_cannot_answer_is_none_and_says_why(sample, name: str) -> None:
     assert value(sample, name) is None
