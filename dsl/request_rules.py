@@ -10,7 +10,7 @@ arbitration. Checked by `l1tex__t_requests_*`, `l1tex__t_sectors_*` and
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from gpusim import trace
@@ -134,11 +134,20 @@ def copy_wavefronts(
 ) -> tuple[int, int]:
     """Return (wavefronts, ideal ones) of the shared memory that a cp.async writes (fact 37).
 
-    None past L1 (cg). Else those of a store, and no fewer than the source has lines.
+    None past L1 (cg). Else each half or quarter of the warp takes as many as lanes meet in a bank, where they
+    read or where they write; lanes with equal addresses meet as well.
     """
     if cache == "cg":
         return 0, 0
-    taken = wavefronts(target, size, is_load=False)
-    ideal = min(taken, ideal_wavefronts(target, size))
-    lines = len({address // trace.LINE_BYTES for address in source.values()})
-    return max(taken, lines), ideal
+    group = 32 * WORD_BYTES // max(size, WORD_BYTES)
+    taken = sum(
+        max(_crowd(_part(places, first, group), size) for places in (source, target))
+        for first in range(0, 32, group)
+    )
+    return taken, min(taken, ideal_wavefronts(target, size))
+
+
+def _crowd(lanes: Mapping[int, int], size: int) -> int:
+    """Return the largest number of lanes whose elements begin in one bank."""
+    banks = Counter(address // size * size // WORD_BYTES % BANKS for address in lanes.values())
+    return max(banks.values(), default=0)

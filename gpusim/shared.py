@@ -198,16 +198,27 @@ def copy_wavefronts(
 ) -> int:
     """Return wavefronts | ideal ones << 32 of a cp.async through L1 (h200 fact 37).
 
-    Those of a store of the lanes in `mask` to `target`, and no fewer than the lines at `source` that the
-    lanes in `reading` ask for; both int64, shape (32,).
+    Each half or quarter of the warp takes as many as lanes meet in a bank, at `target` those in `mask`, at
+    `source` those in `reading`, whichever is more; both int64, shape (32,). Equal addresses do not merge.
     """
-    stored = wavefronts(target, mask, bytes_per_lane, False)
-    ideal = min(stored, ideal_wavefronts(mask, bytes_per_lane))
-    lines, rest = 0, np.uint32(reading)
+    shift = _width_shift(bytes_per_lane)
+    width, taken = 32 >> (shift - 2), 0
+    for first in range(0, 32, width):
+        group = np.uint32(0xFFFFFFFF) >> np.uint32(32 - width) << np.uint32(first)
+        taken += max(_crowd(target, mask & group, shift), _crowd(source, reading & group, shift))
+    return taken | min(taken, ideal_wavefronts(mask, bytes_per_lane)) << 32
+
+
+@jit
+def _crowd(addresses: np.ndarray, mask: np.uint32, shift: int) -> int:
+    """Return the largest number of active lanes whose elements lie in one bank."""
+    most, rest = 0, np.uint32(mask)
     while rest != 0:
-        rest &= ~_lanes_of_element(source, ROW_SHIFT, source[trailing_zeros(rest)] >> ROW_SHIFT)
-        lines += 1
-    return max(stored, lines) | ideal << 32
+        bank = (addresses[trailing_zeros(rest)] >> shift) & ((1 << (ROW_SHIFT - shift)) - 1)
+        lanes = rest & _lanes_of_bank(addresses, shift, bank)
+        rest &= ~lanes
+        most = max(most, popcount(lanes))
+    return most
 
 
 @c_entry(

@@ -174,9 +174,12 @@ def test_sectors_past_l1_are_pairs_of_a_source_line_and_a_destination_sector(sou
         (addresses(16), addresses(32), 16, 8),
         (addresses(16), addresses(128), 16, 32),
         (addresses(128), addresses(16), 16, 32),
+        (addresses(144), addresses(16), 16, 4),
+        (addresses(0), addresses(16), 16, 32),
+        (addresses(32), addresses(128), 16, 32),
     ],
 )
-def test_a_copy_through_l1_takes_a_stores_wavefronts_or_one_a_source_line(source, target, size, taken):
+def test_a_copy_through_l1_takes_as_many_wavefronts_as_lanes_meet_in_a_bank(source, target, size, taken):
     # h200 fact 37.
     full = np.uint32(0xFFFFFFFF)
     assert copy_wavefronts(source, target, full, full, size) & 0xFFFFFFFF == taken
