@@ -250,7 +250,7 @@ def test_instructions_of_the_xu_pipe_of_flash_row_are_2_exp_a_pair_and_64_divisi
     case, pairs, row_warps
 ):
     loc = ir.Loc("k.py", 1)
-    xu = {op: machine_counts(ir.Alu(op, "f32", ir.Reg(0, "f32"), (), loc)).get("xu", 0)
+    xu = {op: machine_counts(ir.Alu(op, "f32", ir.Reg(0, "f32"), (ir.Reg(1, "f32"),) * 2, loc)).get("xu", 0)
           for op in ("exp", "div", "log")}
     assert pairs * 2 * xu["exp"] + row_warps * (64 * xu["div"] + xu["log"]) == int(rows()[case][XU])
 
