@@ -252,11 +252,13 @@ class WarpCode:
         )
 
     def _constants(self) -> str:
-        """Return the text of the kernel's constant arrays; none where it has none."""
-        data = self.fn.constant_data
+        """Return the text of the kernel's constant arrays; none where it reads none."""
+        if not any(isinstance(i, ir.Ld) and i.space == "const" for b in self.fn.blocks for i in b.instrs):
+            return ""
+        data = self.fn.constant_data or b"\0"  # an array without elements has a place as well
         shown = "".join(f"\\{byte:02X}" for byte in data)
         kind = f'private unnamed_addr constant [{len(data)} x i8] c"{shown}", align 16'
-        return f"{codegen_data.CONSTANTS} = {kind}\n" if data else ""
+        return f"{codegen_data.CONSTANTS} = {kind}\n"
 
     def _bind(self) -> None:
         """Load what every block uses from the context, and reserve slots for values blocks share."""

@@ -12,6 +12,7 @@ from dsl.device_args import Body, Emitter, integer, kind, takes
 from dsl.frame import Frame
 from dsl.ir import Mma, Operand
 from dsl.lowering import convert
+from dsl.types import FLOATS
 from dsl.values import Tup, Val, Value, describe
 
 MMA_TYPES = {
@@ -34,9 +35,23 @@ def _items(frame: Frame, path: str, name: str, value: Value, count: int, of: str
     return value.items
 
 
-def _packed(frame: Frame, path: str, name: str, value: Value, count: int) -> tuple[Operand, ...]:
+_PACKERS = {
+    "f16": "ptx.cvt_rn_f16x2_f32(high, low)", "bf16": "ptx.cvt_rn_bf16x2_f32(high, low)",
+    "tf32": "ptx.cvt_rna_tf32_f32(x)", "e4m3": "ptx.cvt_rn_satfinite_e4m3x2_f32(high, low)",
+    "e5m2": "ptx.cvt_rn_satfinite_e5m2x2_f32(high, low)",
+}  # fmt: skip
+"""What makes packed bits of numbers, for each type of an operand."""
+
+
+def _packed(
+    frame: Frame, path: str, name: str, value: Value, count: int, type_: str
+) -> tuple[Operand, ...]:
     """Return the registers of packed values (u32)."""
     items = _items(frame, path, name, value, count, "integers of packed values (uint32)")
+    for v in items:
+        if isinstance(v, Val) and v.type in FLOATS:
+            what = f"the {name} of {path} holds {kind(v)}, not the bits of {type_} in an integer"
+            raise frame.builder.mistake(what, f"make them by {_PACKERS[type_]}")
     return tuple(convert(frame.builder, integer(frame, path, name, v), "u32").operand for v in items)
 
 
@@ -54,7 +69,8 @@ def _accumulators(frame: Frame, path: str, name: str, value: Value) -> tuple[Ope
 def _mma(path: str, a_type: str, b_type: str) -> Body:
     def body(frame: Frame, given: dict[str, Value], used: bool) -> Value:
         b = frame.builder
-        left, right = _packed(frame, path, "a", given["a"], 4), _packed(frame, path, "b", given["b"], 2)
+        left = _packed(frame, path, "a", given["a"], 4, a_type)
+        right = _packed(frame, path, "b", given["b"], 2, b_type)
         dsts = tuple(b.reg("f32") for _ in range(4))
         b.emit(Mma(a_type, b_type, dsts, left, right, _accumulators(frame, path, "c", given["c"]), b.loc))
         return Tup(tuple(Val(dst, "f32") for dst in dsts))

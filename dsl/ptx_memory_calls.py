@@ -123,8 +123,10 @@ def _wait_group(frame: Frame, given: dict[str, Value], used: bool) -> None:
     value = given["n"]
     n = value.constant if isinstance(value, Val) else None
     if not isinstance(n, int) or isinstance(n, bool) or n < 0:
+        known = n if isinstance(n, int) else "not known when the kernel is compiled"
         raise frame.builder.mistake(
-            "the n of ptx.cp_async_wait_group is not known when the kernel is compiled", "give 0, 1, 2 ..."
+            f"the n of ptx.cp_async_wait_group is {known}",
+            "give the number of newest groups that may still be on their way: 0, 1, 2 ...",
         )
     frame.builder.emit(CpWait(n, frame.builder.loc))
 

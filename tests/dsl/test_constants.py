@@ -193,3 +193,14 @@ def test_a_copy_of_a_table_is_the_threads_own_and_runs_as_python_source():
     run = launch(copied, 1, 1, (out,), Device(H200))
     assert out.tolist() == [5, 2, 4, 6, 8, 10, 12, 14, 16, 18]
     assert (run.engine, run.counters.const_load.requests) == ("oracle", 10 + 10)
+
+
+@cuda.jit
+def first_of_none(out):
+    out[0] = NONE[0]
+
+
+@pytest.mark.parametrize("engine", ["compiled", "ir", "oracle"])
+def test_an_element_of_an_empty_constant_array_is_out_of_bounds(engine):
+    with pytest.raises(OutOfBounds, match="NONE"):
+        launch(first_of_none, 1, 1, (np.zeros(1),), Device(H200), engine=engine)

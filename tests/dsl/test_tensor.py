@@ -318,3 +318,15 @@ def test_what_an_mma_does_not_take_is_refused_with_its_line(kernel, text):
 def test_a_name_of_ptx_is_an_error_on_the_host():
     with pytest.raises(UserError, match="ptx.mma_sync_m16n8k16_f32_f16 exists only inside a kernel"):
         ptx.mma_sync_m16n8k16_f32_f16((1, 2, 3, 4), (5, 6), (0, 0, 0, 0))
+
+
+@cuda.jit
+def numbers_for_bits(out):
+    x, zero = float32(1.5), float32(0)
+    d = ptx.mma_sync_m16n8k8_f32_tf32((x, x, x, x), (x, x), (zero, zero, zero, zero))
+    out[cuda.threadIdx.x] = d[0]
+
+
+def test_a_number_where_its_bits_are_wanted_is_told_what_makes_them():
+    with pytest.raises(KernelMistake, match="not the bits of tf32.*ptx.cvt_rna_tf32_f32"):
+        launch(numbers_for_bits, 1, 32, (np.zeros(32, np.float32),), Device(H200))
