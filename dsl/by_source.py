@@ -18,6 +18,7 @@ from dsl import oracle
 from dsl.device import Device, DeviceArray, private_copies
 from dsl.dispatcher import Dispatcher
 from dsl.messages import Dim3, wrap_notes
+from dsl.printing import Line, in_order
 from dsl.types import leaves
 from gpusim.counters import Counters
 from gpusim.errors import KernelFault, UnsupportedFeature, UserError
@@ -51,7 +52,8 @@ class SourceLaunch:
 def run_source(launch: SourceLaunch, refusal: UnsupportedFeature) -> Launch:
     """Run a launch that the compiled engine refused.
 
-    Arrays are changed in place, and what the kernel prints is printed, when it has ended well.
+    Arrays are changed in place, when it has ended well; what the kernel prints is
+    printed when it has ended, also by a mistake or a Ctrl-C.
 
     Raises the refusal where the oracle has no answer either, and the mistakes that it finds in the kernel.
     """
@@ -59,17 +61,19 @@ def run_source(launch: SourceLaunch, refusal: UnsupportedFeature) -> Launch:
     least = registers.per_thread or 1
     check_launch(arch, launch.grid, launch.block, 0, launch.shared_bytes, least, (), name)
     copies = private_copies(launch.args)
+    printed: list[Line] = []
     try:
         run = oracle.run(
             launch.kernel.py_func, launch.grid, launch.block, copies, launch.shared_bytes, launch.max_steps,
-            launch.strict_index, register_arrays=frozenset(),
+            launch.strict_index, register_arrays=frozenset(), printed=printed,
         )  # fmt: skip
     except UserError as error:
         raise (refusal if _has_no_answer(error) else error) from None
+    finally:
+        sys.stdout.write(in_order(printed))
     static, buffers = run.static_shared_bytes, run.shared_buffers
     check_launch(arch, launch.grid, launch.block, static, launch.shared_bytes, least, buffers, name)
     copy_back(launch.args, copies)
-    sys.stdout.write(run.printed)
     threads = launch.block[0] * launch.block[1] * launch.block[2]
     least = registers.per_thread or arch.min_registers
     opt_in = opt_in_note(arch, static, launch.shared_bytes)

@@ -32,7 +32,7 @@ from dsl.oracle_rebuild import Rebuilder, argument
 from dsl.oracle_records import Record
 from dsl.oracle_threads import Strand, Thread, check_barrier, raise_lines
 from dsl.oracle_warp import let_go
-from dsl.printing import in_order
+from dsl.printing import Line
 from dsl.ptx_calls import MMA_TYPES
 from dsl.types import is_aligned, labels, rebuilt
 from gpusim.counters import ConstantCounts, Counters, SharedCounts, SpaceCounts
@@ -71,8 +71,7 @@ class OracleRun:
     order that the card would know. counters: of memory, barriers, warp operations and wrapped
     indices; `arithmetic` and `hierarchy` stay 0. shared_buffers: name and bytes of each static shared array
     of a block. untyped_spaces: where elements lie that dsl/types.py has no type for, so that their requests
-    are not the card's. has_local: a thread has a local array. wraps: negative indices. printed: the text that
-    the kernel prints.
+    are not the card's. has_local: a thread has a local array. wraps: negative indices.
     """
 
     accesses: list[list[Access]]
@@ -83,7 +82,6 @@ class OracleRun:
     untyped_spaces: frozenset[str] = frozenset()
     has_local: bool = False
     wraps: Wraps = field(default_factory=Counter)
-    printed: str = ""
 
 
 def as_counters(run: OracleRun) -> Counters:
@@ -269,7 +267,7 @@ def _run_region(launch: _Launch, live: list[Strand], region_line: int) -> tuple[
 
 
 def _run_block(launch: _Launch, block: int) -> None:
-    """Run one block of threads; whatever happens, no Python thread of it is left."""
+    """Run one block of threads; whatever happens, no Python thread of it goes on."""
     launch.cuda.shared.memory = SharedMemory(launch.shared_bytes)
     launch.recorder.copies = Copies()
     strands = _strands(launch, block)
@@ -353,18 +351,20 @@ def run(
     strict_index: bool = False,
     blocks: Iterable[int] | None = None,
     register_arrays: frozenset[str] | None = None,
+    printed: list[Line] | None = None,
 ) -> OracleRun:
     """Run a kernel (a Python function, or what cuda.jit made of one) on numpy arrays, in place.
 
     shared_bytes: dynamic shared memory. max_steps: iterations of while loops of one thread. blocks: linear
     block numbers, None for all. register_arrays: local arrays that cause no traffic, None for all.
+    printed: takes each line that the kernel prints, also where the run raises.
     Addresses are as GlobalMemory.alloc gives them to the array arguments in order. Raises OutOfBounds,
     BarrierDivergence, WarpDivergence, EndlessLoop, KernelFault.
     """
     original: FunctionType = getattr(py_func, "py_func", py_func)
     recorder = Recorder(original.__name__, original.__code__, strict_index)
     cuda = Cuda(recorder, dim3(grid), dim3(block))
-    rebuilder = Rebuilder(cuda, recorder)
+    rebuilder = Rebuilder(cuda, recorder, [] if printed is None else printed)
     kernel = rebuilder.function(original)
     recorder.code, recorder.block = kernel.__code__, dim3(block)
     recorder.max_steps = max_steps
@@ -385,6 +385,6 @@ def run(
     )
     for number in range(linear_count(launch.grid)) if blocks is None else blocks:
         _run_block(launch, number)
-    result.wraps, result.printed = recorder.wraps, in_order(rebuilder.printer.lines)
+    result.wraps = recorder.wraps
     result.counters.wrapped_indices = recorder.wraps.total()
     return result

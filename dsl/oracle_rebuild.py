@@ -24,7 +24,7 @@ from dsl.oracle_loops import loops
 from dsl.oracle_numbers import element_of, literal, number
 from dsl.oracle_truth import comparing_truth
 from dsl.oracle_ufuncs import WholeArrays
-from dsl.printing import Printer
+from dsl.printing import Line, Printer
 from dsl.signature import declared
 
 
@@ -59,14 +59,16 @@ def _with_typed_constants(code: CodeType) -> CodeType:
 
 
 class Rebuilder:
-    """Make copies of Python functions in which names mean the stand-ins; the originals stay as they are."""
+    """Make copies of Python functions in which names mean the stand-ins; the originals stay as they are.
 
-    def __init__(self, cuda: Cuda, recorder: Recorder) -> None:
+    printed: takes the lines that they print.
+    """
+
+    def __init__(self, cuda: Cuda, recorder: Recorder, printed: list[Line]) -> None:
         self.cuda, self.math, self.recorder = cuda, Math(), recorder
         numbers = {"int": Cast("s64"), "float": Float("f64")}
         self.builtins = {**loops(recorder), "min": minimum, "max": maximum, "round": rounded, **numbers}
-        self.printer = Printer(recorder)
-        self.builtins["print"] = self.printer
+        self.builtins["print"] = Printer(recorder, printed)
         self.codes: set[CodeType] = set()
         self._made: dict[FunctionType, FunctionType] = {}
         self._constants: dict[int, Tracked] = {}

@@ -3,8 +3,9 @@
 What it models: numba.cuda's print of numbers, text and tuples: items with a space between, floats with 6
 decimals as CUDA's printf has them, booleans as True and False; at most 32 items a call, CUDA's limit. What it
 leaves out: the card's order of lines, which no program decides, and its buffer, which drops the oldest lines
-when it is full. Here the lines of a launch come when it has ended, by block, then thread, then in the
-thread's own order. Checked by no ncu metric: what printing costs on the card is not counted.
+when it is full. Here the lines of a launch come when it has ended, well or by an error, by block, then
+thread, then in the thread's own order. Checked by no ncu metric: what printing costs on the card is not
+counted.
 """
 
 from __future__ import annotations
@@ -27,11 +28,10 @@ class Line(NamedTuple):
 
 
 class Printer:
-    """Stand for `print` in a kernel: a call is kept as a line of the thread that runs."""
+    """Stand for `print` in a kernel: a call is added to `lines` as a line of the thread that runs."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self.recorder = recorder
-        self.lines: list[Line] = []
+    def __init__(self, recorder: Recorder, lines: list[Line]) -> None:
+        self.recorder, self.lines = recorder, lines
 
     def __call__(self, *items: Any) -> None:
         """Keep one line; raise TypeError for what numba.cuda does not print."""

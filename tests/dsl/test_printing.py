@@ -11,7 +11,7 @@ from dsl import cuda
 from dsl.device import Device
 from dsl.launch import launch
 from gpusim.arch import H200
-from gpusim.errors import UnsupportedFeature
+from gpusim.errors import OutOfBounds, UnsupportedFeature
 from tests.dsl.engine_support import load_source
 
 UNIT = "steps"
@@ -59,14 +59,29 @@ def test_numbers_are_printed_as_cudas_printf_has_them_and_tuples_in_brackets(cap
 
 @cuda.jit
 def outside(out):
-    print("before")
-    out[5] = 1
+    i = cuda.grid(1)
+    print("before", i)
+    out[3 * i] = 1
+    print("after", i)
 
 
-def test_a_launch_that_fails_prints_nothing(capsys: Any):
-    with pytest.raises(Exception, match="index 5"):
-        launch(outside, 1, 1, (np.zeros(1),), Device(H200))
-    assert capsys.readouterr().out == ""
+def test_a_launch_that_fails_prints_what_its_threads_printed_before(capsys: Any):
+    out = np.zeros(3)
+    with pytest.raises(OutOfBounds, match="index 3"):
+        launch(outside, 3, 1, (out,), Device(H200))
+    assert capsys.readouterr().out == "before 0\nafter 0\nbefore 1\n"
+    assert out.tolist() == [0, 0, 0]
+
+
+@cuda.jit
+def formatted(x):
+    i = cuda.grid(1)
+    print(f"thread {i} has {x[i]:.2f}", i)
+
+
+def test_an_f_string_is_printed_as_python_formats_it(capsys: Any):
+    launch(formatted, 1, 2, (np.array([0.5, 1.25]),), Device(H200))
+    assert capsys.readouterr().out == "thread 0 has 0.50 0\nthread 1 has 1.25 1\n"
 
 
 @cuda.jit
