@@ -9,6 +9,7 @@ metric. The loops that a thread is in are told by dsl/oracle_loops.py and dsl/or
 from __future__ import annotations
 
 import ast
+import ctypes
 import functools
 import linecache
 import sys
@@ -22,9 +23,15 @@ import numpy as np
 
 from dsl.messages import LANES, Dim3, barrier_divergence
 
+_TRIES, _TRY_SECONDS, _WAITING_SECONDS = 3, 1.0, 0.25
+"""How often a running thread is told to end, how long each time, and how long a waiting one may take."""
 
-class Cancelled(BaseException):
-    """Unwind a thread of a block in which another one failed; kernels cannot catch it."""
+
+class Cancelled(SystemExit):
+    """Unwind a thread of a block that was interrupted or in which another one failed; no kernel catches it.
+
+    Python ends a thread silently that leaves by a SystemExit, wherever in the thread it arrives.
+    """
 
 
 class Site(NamedTuple):
@@ -166,11 +173,25 @@ class Strand:
             raise Cancelled
 
     def cancel(self) -> None:
-        """End it wherever it waits."""
-        if self._runner.ident is not None and not self.done:
-            self._cancelled = True
-            self._go.release()
-            self._runner.join()
+        """End it wherever it waits or, after a Ctrl-C that `resume` was interrupted by, runs.
+
+        One that Python cannot end (it reads from the terminal) is left behind and ends when it goes on.
+        """
+        if self._runner.ident is None or self.done:
+            return
+        self._cancelled = True
+        self._go.release()
+        self._runner.join(_WAITING_SECONDS)
+        for _ in range(_TRIES):
+            if not self._runner.is_alive():
+                return
+            _raise_in(self._runner.ident, Cancelled)
+            self._runner.join(_TRY_SECONDS)
+
+
+def _raise_in(ident: int, error: type[BaseException]) -> None:
+    """Raise an exception in another Python thread, at the next bytecode that it runs."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(error))
 
 
 def _left_by_return(thread: Thread) -> bool:

@@ -1,10 +1,13 @@
-"""Loops without an end, and loops that are too long: all engines name the line; Ctrl-C ends machine code."""
+"""Loops without an end, and loops that are too long: all engines name the line; Ctrl-C ends them."""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ from dsl import cuda, host_thread, oracle_arrays
 from gpusim.errors import EndlessLoop, LaunchRefused
 
 ENGINES = ("compiled", "ir", "oracle")
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @cuda.jit
@@ -95,6 +99,51 @@ def test_ctrl_c_ends_a_kernel_that_runs_as_machine_code():
     assert o[0] == 2.5  # 0 * 0.5 + 0, 0 * 0.5 + 1, 1 * 0.5 + 2
     add_up[1, 1](o, 2)
     assert o[0] == 1
+
+
+SPINS = """
+import os, signal, threading, time
+import numpy as np
+from numba import cuda
+
+@cuda.jit
+def spin(x):
+    while True:
+        x[0] += 1
+
+@cuda.jit
+def meet_and_spin(x):
+    print("thread", cuda.grid(1))
+    cuda.syncthreads()
+    for i in range(1 << 45):
+        x[0] += 1
+
+def press_ctrl_c():
+    while not any(t.name.startswith("cuda thread") for t in threading.enumerate()):
+        time.sleep(0.05)
+    time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=press_ctrl_c, daemon=True).start()
+if __name__ == "__main__":
+    meet_and_spin[1, 2](np.zeros(1))
+"""
+SIMULATE = (
+    "--grid", "1", "--block", "2", "--arg", "float32[1]", "--engine", "oracle", "--max-steps", "1000000000",
+)  # fmt: skip
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a signal cannot be sent to a single process there")
+@pytest.mark.parametrize(
+    ("command", "target", "options", "printed"),
+    [("simulate", "spins.py:spin", SIMULATE, ""), ("profile", "spins.py", (), "thread 0\nthread 1\n")],
+)
+def test_ctrl_c_ends_the_python_oracle_with_status_130(tmp_path, command, target, options, printed):
+    (tmp_path / "spins.py").write_text(SPINS)
+    line = [sys.executable, "cli.py", command, str(tmp_path / target), *options]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (130, printed)
+    assert done.stderr.strip() == "error: interrupted"
 
 
 @cuda.jit
