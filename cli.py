@@ -396,14 +396,22 @@ def profile(
         emit(formatted(session.reports, form, names, section, by_line), out)
     if mistake is not None:  # the launches before it have been reported all the same
         raise mistake
-    if not session.reports:
-        from gpusim.table import counted
-
-        launched = f"{counted(session.launched, 'kernel')}, and none that was asked for"
-        click.echo(f"note: {script} launched {launched if session.launched else 'no kernel'}", err=True)
-    for remark in session.remarks:
+    for remark in (*launches_missing(script, session), *session.remarks):
         click.echo(f"note: {remark}", err=True)
     return status or int(by_line and not lines_add_up(session.reports))
+
+
+def launches_missing(script: str, session: Any) -> list[str]:
+    """Return why a run has no report, or not one of each launch that was asked for."""
+    from gpusim.table import counted
+
+    launched = counted(session.launched, "kernel") if session.launched else "no kernel"
+    if session.failed:
+        failed = counted(session.failed, "launch")
+        return [f"{script} launched {launched}; {failed} failed and left no report, and the script went on"]
+    if session.reports:
+        return []
+    return [f"{script} launched {launched}{', and none that was asked for' if session.launched else ''}"]
 
 
 def _run_script(script: Path, arguments: Sequence[str]) -> tuple[int, UserError | None]:

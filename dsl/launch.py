@@ -29,7 +29,7 @@ from dsl.signature import cast_scalars
 from dsl.types import AnyType, arg_type, leaves
 from gpusim import session
 from gpusim.counters import AsCompiled, Counters, Hierarchy
-from gpusim.errors import BadOption, KernelMistake, LaunchRefused, UnsupportedFeature
+from gpusim.errors import BadOption, KernelMistake, LaunchRefused, UnsupportedFeature, UserError
 from gpusim.launch import Launch, LineAccess, Registers
 from gpusim.memory import VirtualArray
 from gpusim.occupancy import check_launch, occupancy, opt_in_note
@@ -64,11 +64,15 @@ def launch_in_session(
     now = session.current()
     wanted = now.wants(kernel.__name__)
     args, after = kernel.extended(args)
-    result = launch(
-        kernel, grid, block, args, session_device(), shared_bytes=shared_bytes, registers=now.registers,
-        counts_only=now.counts_only, engine=now.engine, max_steps=now.max_steps,
-        strict_index=now.strict_index, progress=now.progress,
-    )  # fmt: skip
+    try:
+        result = launch(
+            kernel, grid, block, args, session_device(), shared_bytes=shared_bytes, registers=now.registers,
+            counts_only=now.counts_only, engine=now.engine, max_steps=now.max_steps,
+            strict_index=now.strict_index, progress=now.progress,
+        )  # fmt: skip
+    except UserError:
+        now.failed += wanted
+        raise
     for call in after:
         call()
     if wanted:

@@ -58,8 +58,8 @@ class Session:
 
     arch, l2, engine, counts_only, max_steps, strict_index, registers: as in dsl.launch.launch (registers
     None: recorded or estimated). device: dsl.device.Device, made by the first launch and kept, so that warm
-    caches stay. keep: whether reports are kept. on_report: called with each kept Launch. remarks: sentences
-    for the reader about the run as a whole, each once.
+    caches stay. keep: whether reports are kept. on_report: called with each kept Launch. failed: wanted
+    launches that ended by an error. remarks: sentences for the reader about the run as a whole, each once.
     """
 
     arch: Arch
@@ -77,6 +77,7 @@ class Session:
     progress: Any = None
     launched: int = 0
     matched: int = 0
+    failed: int = 0
     remarks: list[str] = field(default_factory=list)
 
     def wants(self, kernel: str) -> bool:

@@ -639,6 +639,18 @@ def test_a_profile_without_a_launch_says_so(tmp_path: Path, capsys: Capture) -> 
     assert capsys.readouterr().err == f"note: {script} launched 1 kernel, and none that was asked for\n"
 
 
+def test_a_profile_counts_the_launches_that_failed_where_the_script_goes_on(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    file = tmp_path / "caught.py"
+    file.write_text("import numpy as np\nfrom numba import cuda\n@cuda.jit\ndef k(x):\n    x[5] = 1\n"
+                    "for _ in range(2):\n    try:\n        k[1, 1](np.zeros(2))\n"
+                    "    except Exception:\n        pass\n")
+    assert cli.run(["profile", str(file)]) == 0
+    said = f"{file} launched 2 kernels; 2 launches failed and left no report, and the script went on"
+    assert capsys.readouterr().err == f"note: {said}\n"
+
+
 def test_simulate_says_that_a_device_function_is_no_kernel(tmp_path: Path, capsys: Capture) -> None:
     file = tmp_path / "two.py"
     file.write_text(DEVICE_AND_KERNEL)
