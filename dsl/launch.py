@@ -170,6 +170,9 @@ def launch(
     """
     if engine not in ENGINES:
         raise BadOption(f"engine {engine!r} is unknown; there are {', '.join(ENGINES)}")
+    if counts_only and engine == "oracle":
+        raise BadOption("--counts-only needs an engine that counts without values, and the Python oracle "
+                        "computes them; leave --engine out, or --counts-only")
     name = kernel.__name__
     size, shape = dimensions(grid, "griddim", name), dimensions(block, "blockdim", name)
     _check_arguments(kernel, args, counts_only)

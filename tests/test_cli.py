@@ -350,6 +350,8 @@ def test_help_of_a_kernel_lists_its_options(capsys: Capture) -> None:
         (["simulate", "vec_add", "--format", "json", "--section", "Occupancy"], "--section chooses a part of "
                                                                                 "the text"),
         (["simulate", "vec_add", "--format", "json", "--metrics", SECTORS], "JSON holds a whole launch"),
+        (["simulate", "vec_add", "--engine", "oracle", "--counts-only"], "--counts-only needs an engine that "
+                                                                         "counts without values"),
         (["simulate", "vec_add", "--regs", "0"], "0 is not in the range"),
         (["simulate", "vec_add", "--regs", "256"], "256 registers"),
         (["simulate", "vec_add", "--seed", "-1"], "-1 is not in the range"),
