@@ -216,8 +216,13 @@ def _strands(launch: _Launch, block: int) -> list[Strand]:
     return [Strand(thread, lambda: launch.kernel(*launch.args), launch.tracer) for thread in threads]
 
 
+def _is_raised_at(error: Exception, file: str, line: int) -> bool:
+    """Return whether a line makes an exception itself: by raise or assert, or an index past a tuple."""
+    return line in raise_lines(file) or isinstance(error, IndexError)
+
+
 def _resume(launch: _Launch, strand: Strand) -> None:
-    """Let a thread run on; an exception of Python's own in its source becomes a KernelFault."""
+    """Let a thread run on; every exception that its source ends by becomes a KernelFault."""
     try:
         strand.resume()
     except UserError:
@@ -229,12 +234,11 @@ def _resume(launch: _Launch, strand: Strand) -> None:
         if lines:
             frame, line = lines[-1]
             file = frame.f_code.co_filename
-            own = line in raise_lines(file) or isinstance(error, IndexError)
-            if frame is steps[-1][0] and own:
+            innermost = frame is steps[-1][0]
+            if not isinstance(error, MISTAKES) or (innermost and _is_raised_at(error, file, line)):
                 raise raised_by_kernel(thread.ctaid, thread.tid, error, file, line) from error
-            if isinstance(error, MISTAKES):
-                kernel = launch.recorder.kernel
-                raise kernel_fault(kernel, thread.ctaid, thread.tid, error, file, line) from error
+            kernel = launch.recorder.kernel
+            raise kernel_fault(kernel, thread.ctaid, thread.tid, error, file, line) from error
         raise
 
 

@@ -158,6 +158,42 @@ def test_an_exception_of_the_kernels_own_names_thread_block_and_line():
     assert isinstance(e.value, UserError)
 
 
+@cuda.jit(device=True)
+def deeper(n):
+    return deeper(n + 1)
+
+
+@cuda.jit
+def without_end(x):
+    x[0] = deeper(0)
+
+
+@cuda.jit
+def opening(x):
+    with open("/no/such/file"):
+        x[0] = 1
+
+
+@cuda.jit
+def given_up(x):
+    x[0] = next(iter([]))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "kind", "line"),
+    [
+        (without_end, RecursionError, deeper.py_func.__code__.co_firstlineno + 2),
+        (opening, FileNotFoundError, opening.py_func.__code__.co_firstlineno + 2),
+        (given_up, StopIteration, given_up.py_func.__code__.co_firstlineno + 2),
+    ],
+)
+def test_whatever_python_raises_in_a_kernel_names_thread_block_and_line(kernel, kind, line):
+    said = rf"test_by_source.py:{line}: {kind.__name__}, tid=\[0, 0, 0\] ctaid=\[0, 0, 0\]: "
+    with pytest.raises(UserError, match=said) as e:
+        kernel[1, 2](np.ones(4))
+    assert isinstance(e.value, kind)
+
+
 @cuda.jit
 def complex_square(o, x):
     i = cuda.grid(1)
