@@ -21,7 +21,7 @@ from dsl.messages import Dim3, wrap_notes
 from dsl.printing import Line, in_order
 from dsl.types import leaves
 from gpusim.counters import Counters
-from gpusim.errors import KernelFault, UnsupportedFeature, UserError
+from gpusim.errors import KernelFault, KernelMistake, UnsupportedFeature, UserError
 from gpusim.launch import UNKNOWN, Launch, Registers
 from gpusim.occupancy import check_launch, occupancy, opt_in_note
 
@@ -65,7 +65,7 @@ def run_source(launch: SourceLaunch, refusal: UnsupportedFeature) -> Launch:
     try:
         run = oracle.run(
             launch.kernel.py_func, launch.grid, launch.block, copies, launch.shared_bytes, launch.max_steps,
-            launch.strict_index, register_arrays=frozenset(), printed=printed,
+            launch.strict_index, register_arrays=frozenset(), printed=printed, arch=arch,
         )  # fmt: skip
     except UserError as error:
         raise (refusal if _has_no_answer(error) else error) from None
@@ -113,7 +113,7 @@ def _has_no_answer(error: UserError) -> bool:
     """Return whether the oracle too has no meaning for the kernel; else it found a mistake in it."""
     if isinstance(error, KernelFault):
         return not error.by_kernel
-    return isinstance(error, UnsupportedFeature)
+    return isinstance(error, UnsupportedFeature) and not isinstance(error, KernelMistake)
 
 
 def _registers(launch: SourceLaunch) -> Registers:

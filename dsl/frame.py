@@ -22,7 +22,7 @@ from dsl.arrays import row_major
 from dsl.builder import Builder
 from dsl.constants import Bank
 from dsl.elements import Element, RecordType, bytes_of, number_of
-from dsl.ir import Imm, Loc, LocalArray, Multiple, Reg, SharedArray
+from dsl.ir import Imm, Loc, LocalArray, Multiple, Need, Reg, SharedArray
 from dsl.lowering import constant, convert
 from dsl.members import chosen
 from dsl.source import Source
@@ -84,6 +84,7 @@ class Unit:
     changed: bool = False
     waiting: list[str] = field(default_factory=list)
     multiples: list[Multiple] = field(default_factory=list)
+    needs: list[Need] = field(default_factory=list)
     builder: Builder = field(init=False)
     constants: Bank = field(init=False)
     shared: Layout = field(init=False)
@@ -96,7 +97,7 @@ class Unit:
         """Start a pass with nothing but the types of the last one."""
         self.changed = False
         self.waiting = []
-        self.multiples = []
+        self.multiples, self.needs = [], []
         self.builder = Builder(self.kernel, loc)
         self.shared, self.dynamic, self.local = Layout(), Layout(), Layout()
         self.constants = Bank()

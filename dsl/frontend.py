@@ -100,6 +100,7 @@ def _function(unit: Unit, source: Source, arg_types: tuple[AnyType, ...]) -> ir.
         local=cast("tuple[ir.LocalArray, ...]", tuple(unit.local.arrays.values())),
         n_regs=unit.builder.n_regs,
         multiples=tuple(unit.multiples),
+        needs=tuple(unit.needs),
     )
     loaded = {i.array for b in fn.blocks for i in b.instrs if isinstance(i, ir.Ld) and i.space == "const"}
     fn.constants = unit.constants.used(unit.kernel, loaded)

@@ -461,6 +461,15 @@ class LocalArray:
 
 
 @dataclass(frozen=True)
+class Need:
+    """Ask of a launch's GPU a compute capability, (major, minor), for an instruction named as in kernels."""
+
+    instruction: str
+    capability: tuple[int, int]
+    loc: Loc
+
+
+@dataclass(frozen=True)
 class Multiple:
     """Ask of a launch that an array's rows hold a whole number of `of` bytes, as a view of them has to.
 
@@ -488,6 +497,7 @@ class Function:
     local: tuple[LocalArray, ...] = ()
     n_regs: int = 0
     multiples: tuple[Multiple, ...] = ()
+    needs: tuple[Need, ...] = ()
     constants: tuple[ConstantArray, ...] = ()
 
     @property

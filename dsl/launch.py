@@ -28,6 +28,7 @@ from dsl.overloads import registers_of
 from dsl.signature import cast_scalars
 from dsl.types import AnyType, arg_type, leaves
 from gpusim import session
+from gpusim.arch import Arch
 from gpusim.counters import AsCompiled, Counters, Hierarchy
 from gpusim.errors import BadOption, KernelMistake, LaunchRefused, UnsupportedFeature, UserError
 from gpusim.launch import Launch, LineAccess, Registers
@@ -192,6 +193,7 @@ def launch(
         )
         return run_source(source, refusal)
     _check_function(fn, args)
+    _check_needs(fn, device.arch)
     buffers = _buffers(fn)
     check_launch(device.arch, size, shape, fn.static_shared_bytes, shared_bytes, 1, buffers, name)
     mark = device.memory.mark()
@@ -210,6 +212,13 @@ def launch(
     finally:
         device.memory.release(mark)
     return result
+
+
+def _check_needs(fn: ir.Function, arch: Arch) -> None:
+    """Refuse a kernel with an instruction that the GPU's compute capability does not have."""
+    for n in fn.needs:
+        if arch.capability < n.capability:
+            raise messages.capability_missing(fn.name, n.instruction, n.capability, arch, *n.loc)
 
 
 def _check_views(fn: ir.Function, params: Mapping[str, int | float]) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from dsl import ir
+from gpusim.arch import Arch
 from gpusim.errors import (
     BarrierDivergence,
     EndlessLoop,
@@ -150,6 +151,17 @@ def no_whole_view(
         f"kernel {kernel}, {file}:{line}: {array}.view({view}): the last dimension of {array!r} is {row} "
         f"elements of {old_bytes} bytes, no whole number of {view} ({new_bytes} bytes); pass an array whose "
         "last dimension is a multiple, or index it element by element"
+    )
+
+
+def capability_missing(
+    kernel: str, instruction: str, needed: tuple[int, int], arch: Arch, file: str, line: int
+) -> LaunchRefused:
+    """Say which instruction a GPU's compute capability does not have, and from which on there is one."""
+    return LaunchRefused(
+        f"kernel {kernel}, {file}:{line}: {instruction} needs compute capability {needed[0]}.{needed[1]} or "
+        f"above, and {arch.title} has {arch.compute_capability}; choose a GPU that has it (`gpus` lists "
+        "them), or compute in float16"
     )
 
 

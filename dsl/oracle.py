@@ -35,6 +35,7 @@ from dsl.oracle_warp import let_go
 from dsl.printing import Line
 from dsl.ptx_calls import MMA_TYPES
 from dsl.types import is_aligned, labels, rebuilt
+from gpusim.arch import Arch
 from gpusim.counters import ConstantCounts, Counters, SharedCounts, SpaceCounts
 from gpusim.errors import UnsupportedFeature, UserError
 from gpusim.memory import GlobalMemory, owner_of
@@ -356,14 +357,16 @@ def run(
     blocks: Iterable[int] | None = None,
     register_arrays: frozenset[str] | None = None,
     printed: list[Line] | None = None,
+    arch: Arch | None = None,
 ) -> OracleRun:
     """Run a kernel (a Python function, or what cuda.jit made of one) on numpy arrays, in place.
 
     shared_bytes: dynamic shared memory. max_steps: iterations of while loops of one thread. blocks: linear
     block numbers, None for all. register_arrays: local arrays that cause no traffic, None for all.
     printed: takes each line that the kernel prints, also where the run raises.
+    arch: the GPU, which refuses what its compute capability has not; None: one that has everything.
     Addresses are as GlobalMemory.alloc gives them to the array arguments in order. Raises OutOfBounds,
-    BarrierDivergence, WarpDivergence, EndlessLoop, KernelFault.
+    BarrierDivergence, WarpDivergence, EndlessLoop, KernelFault, LaunchRefused.
     """
     original: FunctionType = getattr(py_func, "py_func", py_func)
     recorder = Recorder(original.__name__, original.__code__, strict_index)
@@ -371,7 +374,7 @@ def run(
     rebuilder = Rebuilder(cuda, recorder, [] if printed is None else printed)
     kernel = rebuilder.function(original)
     recorder.code, recorder.block = kernel.__code__, dim3(block)
-    recorder.max_steps = max_steps
+    recorder.max_steps, recorder.arch = max_steps, arch
     values = _arguments(original, args, recorder)
     result = OracleRun([], [], Counters.zero())
     launch = _Launch(

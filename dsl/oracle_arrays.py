@@ -30,6 +30,7 @@ from dsl.oracle_numbers import KINDS, element_in, literal, number, same_or_compu
 from dsl.oracle_threads import Site, Strand, Thread
 from dsl.oracle_vectors import Vector, VectorMaker, from_record
 from dsl.types import NUMPY_NAMES
+from gpusim.arch import Arch
 
 
 class Access(NamedTuple):
@@ -69,6 +70,7 @@ class Recorder:
     def __init__(self, kernel: str, code: CodeType, strict_index: bool) -> None:
         self.kernel, self.code, self.strict_index = kernel, code, strict_index
         self.max_steps: int | None = None
+        self.arch: Arch | None = None
         self.block: messages.Dim3 = (1, 1, 1)
         self.strand: Strand
         self.groups: dict[GroupKey, dict[int, Access]] = defaultdict(dict)

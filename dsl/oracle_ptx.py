@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import numpy as np
 
 from dsl import matrix_ops
 from dsl.messages import LANES
+from dsl.oracle_arrays import Recorder, Tracked
 from dsl.oracle_moves import PtxMemory
-from dsl.oracle_numbers import number
-from dsl.oracle_ptx_conversions import Conversions
+from dsl.oracle_numbers import element_of, number
+from dsl.oracle_ptx_conversions import Conversions, check_capability
 from dsl.oracle_warp import FULL_MASK, Lanes, WarpOperations
-from dsl.ptx_calls import MMA_TYPES
+from dsl.ptx_calls import ACCUMULATORS, MMA_TYPES, PACKED_VALUES, wrong_fragment
+from dsl.types import TYPE_NAMES
+from gpusim.errors import KernelMistake
 
 
 def bits32(value: Any) -> int:
@@ -36,13 +40,38 @@ def _multiply(a_type: str, b_type: str, lanes: Lanes) -> Lanes:
     return {lane: tuple(number(value, "f32") for value in found[:, lane]) for lane in order}
 
 
+def _described(value: Any) -> str:
+    """Name what stands in the place of a fragment, as dsl.values.describe does."""
+    if isinstance(value, (tuple, list)):
+        return f"a {type(value).__name__} of {len(value)}"
+    if isinstance(value, Tracked):
+        return f"the array {value.name!r}"
+    name = TYPE_NAMES.get(element_of(value) or "", type(value).__name__)
+    return f"{'an' if name[0] == 'i' else 'a'} {name}"
+
+
+def _check_fragment(
+    recorder: Recorder, frame: FrameType, path: str, name: str, value: Any, count: int, of: str
+) -> None:
+    """Raise KernelMistake for a fragment of another length than the instruction's."""
+    if isinstance(value, (tuple, list)) and len(value) == count:
+        return
+    what, instead = wrong_fragment(path, name, _described(value), count, of)
+    place = f"{frame.f_code.co_filename}:{frame.f_lineno}: in {recorder.kernel}"
+    raise KernelMistake(f"{place}: {what}; {instead}")
+
+
 def _mma(name: str, a_type: str, b_type: str) -> Callable[..., Any]:
+    path = f"ptx.{name}"
+
     def method(self: Ptx, a: Any, b: Any, c: Any) -> Any:
         frame = sys._getframe(1)
+        check_capability(self.recorder, path, frame)
+        _check_fragment(self.recorder, frame, path, "a", a, 4, PACKED_VALUES)
+        _check_fragment(self.recorder, frame, path, "b", b, 2, PACKED_VALUES)
+        _check_fragment(self.recorder, frame, path, "c", c, 4, ACCUMULATORS)
         values = tuple(map(bits32, a)), tuple(map(bits32, b)), tuple(map(np.float32, c))
-        return self.warp.meet_all(
-            f"ptx.{name}", frame, lambda lanes: _multiply(a_type, b_type, lanes), values
-        )
+        return self.warp.meet_all(path, frame, lambda lanes: _multiply(a_type, b_type, lanes), values)
 
     method.__name__, method.__doc__ = name, f"Return the four accumulators of ptx.{name}."
     return method
@@ -52,7 +81,7 @@ class Ptx(PtxMemory, Conversions):
     """Stand for the module `ptx` inside a kernel."""
 
     def __init__(self, warp: WarpOperations) -> None:
-        super().__init__()
+        super().__init__(warp.recorder)
         self.warp = warp
 
 

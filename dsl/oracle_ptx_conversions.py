@@ -7,13 +7,19 @@ payloads of NaN. Checked by no ncu metric; tests hold it against the interpreter
 from __future__ import annotations
 
 import functools
+import sys
+from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import numpy as np
 
 from dsl import floats
 from dsl.formats import FORMATS, decode, encode
+from dsl.messages import capability_missing
+from dsl.oracle_arrays import Recorder
 from dsl.oracle_numbers import element_of, number
+from dsl.ptx_calls import capability_of
 from dsl.ptx_conversions import BETWEEN_PAIRS, FROM_FLOAT32, SMALLEST_NORMAL, UNPACKED
 
 
@@ -43,14 +49,32 @@ def _unpacked(element: str, a: Any) -> Any:
     return tuple(number(part, element) for part in _parts(a, element))
 
 
+def check_capability(recorder: Recorder, path: str, frame: FrameType) -> None:
+    """Raise LaunchRefused where the GPU does not have an instruction of `ptx`; frame: its caller's."""
+    needed, arch = capability_of(path), recorder.arch
+    if needed is not None and arch is not None and arch.capability < needed:
+        file, line = frame.f_code.co_filename, frame.f_lineno
+        raise capability_missing(recorder.kernel, path, needed, arch, file, line)
+
+
+def _checked(recorder: Recorder, name: str, convert: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a conversion that the GPU has to have."""
+
+    def checked(*args: Any, **named: Any) -> Any:
+        check_capability(recorder, f"ptx.{name}", sys._getframe(1))
+        return convert(*args, **named)
+
+    return checked
+
+
 class Conversions:
     """Be the part of `ptx` that converts."""
 
-    def __init__(self) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         for name, element in FROM_FLOAT32.items():
-            setattr(self, name, functools.partial(_from_float32, element))
+            setattr(self, name, _checked(recorder, name, functools.partial(_from_float32, element)))
         for name, types in BETWEEN_PAIRS.items():
-            setattr(self, name, functools.partial(_between, *types))
+            setattr(self, name, _checked(recorder, name, functools.partial(_between, *types)))
         for name, element in UNPACKED.items():
             setattr(self, name, functools.partial(_unpacked, element))
 

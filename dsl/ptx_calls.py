@@ -7,10 +7,12 @@ integer and sparse mma. Which ncu metric checks it: `sm__inst_executed_pipe_tens
 
 from __future__ import annotations
 
+import ast
+
 from dsl import ptx_conversions, ptx_memory_calls
 from dsl.device_args import Body, Emitter, integer, kind, takes
 from dsl.frame import Frame
-from dsl.ir import Mma, Operand
+from dsl.ir import Mma, Need, Operand
 from dsl.lowering import convert
 from dsl.types import FLOATS
 from dsl.values import Tup, Val, Value, describe
@@ -27,11 +29,26 @@ MMA_TYPES = {
 """Shape and types of an mma as its name says them -> types of A and B."""
 
 
+PACKED_VALUES, ACCUMULATORS = "integers of packed values (uint32)", "float32"
+FP8_CAPABILITY = (8, 9)
+"""Compute capability from which on PTX has mma and packed cvt of e4m3 and e5m2 (PTX ISA, mma and cvt)."""
+
+
+def capability_of(path: str) -> tuple[int, int] | None:
+    """Return the compute capability that an instruction of `ptx` needs, None where each simulated GPU has it.
+    """
+    return FP8_CAPABILITY if "e4m3" in path or "e5m2" in path else None
+
+
+def wrong_fragment(path: str, name: str, given: str, count: int, of: str) -> tuple[str, str]:
+    """Say what was given in the place of a fragment, and what to give."""
+    return f"the {name} of {path} is {given}", f"give a tuple of {count} {of}"
+
+
 def _items(frame: Frame, path: str, name: str, value: Value, count: int, of: str) -> tuple[Value, ...]:
     """Return the registers of a fragment; raises KernelMistake for anything but a tuple of `count`."""
     if not isinstance(value, Tup) or len(value.items) != count:
-        what = f"the {name} of {path} is {describe(value)}"
-        raise frame.builder.mistake(what, f"give a tuple of {count} {of}")
+        raise frame.builder.mistake(*wrong_fragment(path, name, describe(value), count, of))
     return value.items
 
 
@@ -47,7 +64,7 @@ def _packed(
     frame: Frame, path: str, name: str, value: Value, count: int, type_: str
 ) -> tuple[Operand, ...]:
     """Return the registers of packed values (u32)."""
-    items = _items(frame, path, name, value, count, "integers of packed values (uint32)")
+    items = _items(frame, path, name, value, count, PACKED_VALUES)
     for v in items:
         if isinstance(v, Val) and v.type in FLOATS:
             what = f"the {name} of {path} holds {kind(v)}, not the bits of {type_} in an integer"
@@ -57,7 +74,7 @@ def _packed(
 
 def _accumulators(frame: Frame, path: str, name: str, value: Value) -> tuple[Operand, ...]:
     """Return the four accumulators (f32)."""
-    items = _items(frame, path, name, value, 4, "float32")
+    items = _items(frame, path, name, value, 4, ACCUMULATORS)
     for v in items:
         if not isinstance(v, Val) or v.type != "f32":
             raise frame.builder.mistake(
@@ -82,6 +99,19 @@ def _plain(name: str, names: tuple[str, ...], body: Body, required: int | None =
     return {f"ptx.{name}": takes(f"ptx.{name}", names, body, required)}
 
 
+def _needing(path: str, emit: Emitter) -> Emitter:
+    """Return an emitter that also notes which compute capability its instruction needs."""
+
+    def noting(
+        frame: Frame, node: ast.Call, args: tuple[Value, ...], keywords: dict[str, Value], used: bool
+    ) -> Value | None:
+        frame.unit.needs.append(Need(path, capability_of(path) or (0, 0), frame.builder.loc))
+        return emit(frame, node, args, keywords, used)
+
+    return noting
+
+
 CALLS: dict[str, Emitter] = {**ptx_conversions.CALLS, **ptx_memory_calls.CALLS}
 for _name, _types in MMA_TYPES.items():
     CALLS |= _plain(f"mma_sync_{_name}", ("a", "b", "c"), _mma(f"ptx.mma_sync_{_name}", *_types))
+CALLS |= {path: _needing(path, emit) for path, emit in CALLS.items() if capability_of(path)}

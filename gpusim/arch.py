@@ -98,6 +98,12 @@ class Arch:
         """Return the peak of 16-bit FLOPs a second of the tensor cores, dense; tf32 has half of it."""
         return self.sm_count * self.tensor_f16_flops_per_cycle * self.sm_clock_hz
 
+    @property
+    def capability(self) -> tuple[int, int]:
+        """Return the compute capability as (major, minor), which compare as numbers."""
+        major, minor = self.compute_capability.split(".")
+        return int(major), int(minor)
+
     def values(self) -> dict[str, object]:
         """Return every number and name (not the sources) by field name, tuples as lists: what JSON can
         hold."""

@@ -14,8 +14,8 @@ from dsl import cuda, fragments, matrix_ops, ptx
 from dsl.device import Device
 from dsl.ir_tensor import PARTS
 from dsl.launch import Dispatcher, launch
-from gpusim.arch import H200
-from gpusim.errors import KernelMistake, UserError, WarpDivergence
+from gpusim.arch import A100, H200
+from gpusim.errors import KernelMistake, LaunchRefused, UserError, WarpDivergence
 from tests.dsl.three_engines import agreed
 
 MEASURED = np.load(Path(__file__).parents[1] / "data" / "h200_mma.npz")
@@ -330,3 +330,69 @@ def numbers_for_bits(out):
 def test_a_number_where_its_bits_are_wanted_is_told_what_makes_them():
     with pytest.raises(KernelMistake, match="not the bits of tf32.*ptx.cvt_rna_tf32_f32"):
         launch(numbers_for_bits, 1, 32, (np.zeros(32, np.float32),), Device(H200))
+
+
+@cuda.jit
+def fp8_product(d):
+    zero = float32(0)
+    new = ptx.mma_sync_m16n8k32_f32_e4m3((1, 1, 1, 1), (1, 1), (zero, zero, zero, zero))
+    d[cuda.threadIdx.x] = new[0]
+
+
+@cuda.jit
+def fp8_pair(d):
+    d[cuda.threadIdx.x] = ptx.cvt_rn_satfinite_e5m2x2_f32(float32(1), float32(2))
+
+
+@cuda.jit
+def fp8_product_by_source(d):
+    [zero] = [float32(0)]
+    new = ptx.mma_sync_m16n8k32_f32_e4m3((1, 1, 1, 1), (1, 1), (zero, zero, zero, zero))
+    d[cuda.threadIdx.x] = new[0]
+
+
+@cuda.jit
+def fp8_pair_by_source(d):
+    [one] = [float32(1)]
+    d[cuda.threadIdx.x] = ptx.cvt_rn_satfinite_e5m2x2_f32(one, float32(2))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "engine", "instruction", "line"),
+    [
+        *((fp8_product, engine, "mma_sync_m16n8k32_f32_e4m3", 3) for engine in ENGINES),
+        *((fp8_pair, engine, "cvt_rn_satfinite_e5m2x2_f32", 2) for engine in ENGINES),
+        (fp8_product_by_source, "auto", "mma_sync_m16n8k32_f32_e4m3", 3),
+        (fp8_pair_by_source, "auto", "cvt_rn_satfinite_e5m2x2_f32", 3),
+    ],
+)
+def test_instructions_of_8_bit_floats_are_refused_below_compute_capability_8_9(
+    kernel: Any, engine: str, instruction: str, line: int
+) -> None:
+    at = kernel.py_func.__code__.co_firstlineno + line
+    said = f"test_tensor.py:{at}: ptx.{instruction} needs compute capability 8.9 or above, and NVIDIA A100"
+    with pytest.raises(LaunchRefused, match=said):
+        launch(kernel, 1, 32, (np.zeros(32),), Device(A100), engine=engine)
+    launch(kernel, 1, 32, (np.zeros(32),), Device(H200), engine=engine)
+
+
+@cuda.jit
+def short_fragment(d):
+    [zero] = [float32(0)]
+    d[0] = ptx.mma_sync_m16n8k16_f32_f16((1, 2, 3), (1, 2), (zero, zero, zero, zero))[0]
+
+
+@cuda.jit
+def number_as_fragment(d):
+    [zero] = [float32(0)]
+    d[0] = ptx.mma_sync_m16n8k16_f32_f16((1, 2, 3, 4), (1, 2), zero)[0]
+
+
+def test_the_python_oracle_refuses_a_fragment_of_another_length_as_the_compiler_does() -> None:
+    instruction = "of ptx.mma_sync_m16n8k16_f32_f16"
+    said = f"in short_fragment: the a {instruction} is a tuple of 3; give a tuple of 4 integers of packed"
+    with pytest.raises(KernelMistake, match=said):
+        launch(short_fragment, 1, 32, (np.zeros(1),), Device(H200))
+    said = f"in number_as_fragment: the c {instruction} is a float32; give a tuple of 4 float32"
+    with pytest.raises(KernelMistake, match=said):
+        launch(number_as_fragment, 1, 32, (np.zeros(1),), Device(H200))
