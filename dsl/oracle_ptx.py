@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -21,8 +21,8 @@ from dsl.oracle_moves import PtxMemory
 from dsl.oracle_numbers import element_of, number
 from dsl.oracle_ptx_conversions import Conversions, check_capability
 from dsl.oracle_warp import FULL_MASK, Lanes, WarpOperations
-from dsl.ptx_calls import ACCUMULATORS, MMA_TYPES, PACKED_VALUES, wrong_fragment
-from dsl.types import TYPE_NAMES
+from dsl.ptx_calls import ACCUMULATORS, MMA_TYPES, PACKED_VALUES, numbers_for_bits, wrong_fragment
+from dsl.types import FLOATS, TYPE_NAMES
 from gpusim.errors import KernelMistake
 
 
@@ -54,9 +54,20 @@ def _check_fragment(
     recorder: Recorder, frame: FrameType, path: str, name: str, value: Any, count: int, of: str
 ) -> None:
     """Raise KernelMistake for a fragment of another length than the instruction's."""
-    if isinstance(value, (tuple, list)) and len(value) == count:
-        return
-    what, instead = wrong_fragment(path, name, _described(value), count, of)
+    if not isinstance(value, (tuple, list)) or len(value) != count:
+        _refuse(recorder, frame, *wrong_fragment(path, name, _described(value), count, of))
+
+
+def _check_bits(
+    recorder: Recorder, frame: FrameType, path: str, name: str, values: tuple[Any, ...], type_: str
+) -> None:
+    """Raise KernelMistake where numbers of a float type stand for packed bits."""
+    for value in values:
+        if (element := element_of(value)) in FLOATS:
+            _refuse(recorder, frame, *numbers_for_bits(path, name, TYPE_NAMES[element], type_))
+
+
+def _refuse(recorder: Recorder, frame: FrameType, what: str, instead: str) -> NoReturn:
     place = f"{frame.f_code.co_filename}:{frame.f_lineno}: in {recorder.kernel}"
     raise KernelMistake(f"{place}: {what}; {instead}")
 
@@ -68,7 +79,9 @@ def _mma(name: str, a_type: str, b_type: str) -> Callable[..., Any]:
         frame = sys._getframe(1)
         check_capability(self.recorder, path, frame)
         _check_fragment(self.recorder, frame, path, "a", a, 4, PACKED_VALUES)
+        _check_bits(self.recorder, frame, path, "a", a, a_type)
         _check_fragment(self.recorder, frame, path, "b", b, 2, PACKED_VALUES)
+        _check_bits(self.recorder, frame, path, "b", b, b_type)
         _check_fragment(self.recorder, frame, path, "c", c, 4, ACCUMULATORS)
         values = tuple(map(bits32, a)), tuple(map(bits32, b)), tuple(map(np.float32, c))
         return self.warp.meet_all(path, frame, lambda lanes: _multiply(a_type, b_type, lanes), values)

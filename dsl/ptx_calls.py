@@ -60,6 +60,12 @@ _PACKERS = {
 """What makes packed bits of numbers, for each type of an operand."""
 
 
+def numbers_for_bits(path: str, name: str, given: str, type_: str) -> tuple[str, str]:
+    """Say that an operand of an mma holds numbers of a type instead of their bits, and what makes those."""
+    what = f"the {name} of {path} holds {given}, not the bits of {type_} in an integer"
+    return what, f"make them by {_PACKERS[type_]}"
+
+
 def _packed(
     frame: Frame, path: str, name: str, value: Value, count: int, type_: str
 ) -> tuple[Operand, ...]:
@@ -67,8 +73,7 @@ def _packed(
     items = _items(frame, path, name, value, count, PACKED_VALUES)
     for v in items:
         if isinstance(v, Val) and v.type in FLOATS:
-            what = f"the {name} of {path} holds {kind(v)}, not the bits of {type_} in an integer"
-            raise frame.builder.mistake(what, f"make them by {_PACKERS[type_]}")
+            raise frame.builder.mistake(*numbers_for_bits(path, name, kind(v), type_))
     return tuple(convert(frame.builder, integer(frame, path, name, v), "u32").operand for v in items)
 
 

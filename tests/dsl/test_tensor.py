@@ -327,9 +327,10 @@ def numbers_for_bits(out):
     out[cuda.threadIdx.x] = d[0]
 
 
-def test_a_number_where_its_bits_are_wanted_is_told_what_makes_them():
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_number_where_its_bits_are_wanted_is_told_what_makes_them(engine):
     with pytest.raises(KernelMistake, match="not the bits of tf32.*ptx.cvt_rna_tf32_f32"):
-        launch(numbers_for_bits, 1, 32, (np.zeros(32, np.float32),), Device(H200))
+        launch(numbers_for_bits, 1, 32, (np.zeros(32, np.float32),), Device(H200), engine=engine)
 
 
 @cuda.jit
