@@ -12,7 +12,7 @@ FIND_PYTHON := for p in python3 python3.13 python3.12 python3.11 python3.10 pyth
   "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1 && { echo "$$p"; break; }; done
 PYTHON ?= $(shell $(FIND_PYTHON))
 
-.PHONY: help simulate test test-full conformance check fmt bench clean
+.PHONY: help simulate test test-full random conformance check fmt bench clean
 
 help: ## Print the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 18
@@ -23,8 +23,11 @@ simulate: $(VENV)/.installed ## Set up, then run FlashAttention's forward pass o
 test: $(VENV)/.installed-test ## Set up, then run the fast tests; no GPU, torch or Triton
 	$(PYTEST) -m "not full"
 
-test-full: $(VENV)/.installed-test ## Run every test, the long sweeps too
-	$(PYTEST)
+test-full: $(VENV)/.installed-test ## Run every test, the long sweeps too, but for `make random`
+	$(PYTEST) -m "not random"
+
+random: $(VENV)/.installed-test ## Hold 2,000 random kernels against both oracles (half an hour)
+	$(PYTEST) -m random
 
 conformance: $(VENV)/.installed-conformance ## Run numba-cuda's own tests on this simulator
 	$(BIN)/python -m tests.conformance
