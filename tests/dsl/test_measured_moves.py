@@ -98,45 +98,33 @@ def copy_cg(data, source, target, size):
     ptx.cp_async_wait_group(0)
 
 
-@cuda.jit
-def copy_ca_16(data, source, target, size):
-    tile = cuda.shared.array(40960, np.uint8, alignment=128)
-    t = cuda.threadIdx.x
-    ptx.cp_async_ca(tile, target[t], data, source[t], 16, size[t])
-    ptx.cp_async_commit_group()
-    ptx.cp_async_wait_group(0)
+def copy_ca(size: int) -> Any:
+    """Return the kernel that copies `size` bytes a lane through L1."""
 
+    @cuda.jit
+    def copy(data, source, target, taken):
+        tile = cuda.shared.array(40960, np.uint8, alignment=128)
+        t = cuda.threadIdx.x
+        ptx.cp_async_ca(tile, target[t], data, source[t], size, taken[t])
+        ptx.cp_async_commit_group()
+        ptx.cp_async_wait_group(0)
 
-@cuda.jit
-def copy_ca_8(data, source, target, size):
-    tile = cuda.shared.array(40960, np.uint8, alignment=128)
-    t = cuda.threadIdx.x
-    ptx.cp_async_ca(tile, target[t], data, source[t], 8, size[t])
-    ptx.cp_async_commit_group()
-    ptx.cp_async_wait_group(0)
-
-
-@cuda.jit
-def copy_ca_4(data, source, target, size):
-    tile = cuda.shared.array(40960, np.uint8, alignment=128)
-    t = cuda.threadIdx.x
-    ptx.cp_async_ca(tile, target[t], data, source[t], 4, size[t])
-    ptx.cp_async_commit_group()
-    ptx.cp_async_wait_group(0)
+    return copy
 
 
 def copies() -> dict[str, tuple[Any, np.ndarray, np.ndarray, np.ndarray]]:
     """Return the recorded cases that a kernel may do: two copies to one place are a mistake here."""
     whole, side_by_side = LANES * 0 + 16, PLACES["16*lane"]
     found: dict[str, tuple[Any, np.ndarray, np.ndarray, np.ndarray]] = {}
-    for kernel, name in ((copy_cg, "cp.async.cg 16"), (copy_ca_16, "cp.async.ca 16")):
+    for kernel, name in ((copy_cg, "cp.async.cg 16"), (copy_ca(16), "cp.async.ca 16")):
         for place, of in PLACES.items():
             if place != "same":
                 found[f"{name} src 16*lane dst {place}"] = kernel, side_by_side, of, whole
             found[f"{name} dst 16*lane src {place}"] = kernel, of, side_by_side, whole
         found[f"{name} upper half src-size 0"] = kernel, side_by_side, side_by_side, 16 * (LANES < 16)
         found[f"{name} src-size 4"] = kernel, side_by_side, side_by_side, LANES * 0 + 4
-    for kernel, size, steps in ((copy_ca_4, 4, (4, 32)), (copy_ca_8, 8, (8, 128))):
+    for size, steps in ((4, (4, 32)), (8, (8, 128))):
+        kernel = copy_ca(size)
         for step in steps:
             name = f"cp.async.ca {size} src {size}*lane dst {step}*lane"
             found[name] = kernel, LANES * size, LANES * step, LANES * 0 + size
