@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from ml_dtypes import bfloat16, float8_e4m3fn
 
 from kernels_sim.problem import Problem
 
@@ -123,6 +124,21 @@ def numpy_norm_rope(problem: Problem, options: Any) -> Arrays:
     return [y[:, : options.heads], y[:, options.heads :]]
 
 
+def numpy_norm_rope_backward(problem: Problem, options: Any) -> Arrays:
+    """Return the gradient of the rows of Q, K and V as e4m3, by row and transposed, plain heads."""
+    *given, _, _, scale, eps = problem.steps[0].args
+    grad_q, grad_k, grad_v, qk, f1, f2 = (x.astype(np.float32) for x in given)
+    dy = np.concatenate([grad_q, grad_k], axis=1)
+    x = qk.reshape(dy.shape)
+    rstd = 1 / np.sqrt((x * x).mean(axis=2, keepdims=True) + eps)
+    normal = x * rstd
+    g = f1[:, None] * dy + (f2[:, None] * dy).reshape(*x.shape[:2], -1, 2)[..., ::-1].reshape(x.shape)
+    dx = rstd * (g - normal * (g * normal).mean(axis=2, keepdims=True))
+    rows = [y.astype(bfloat16).astype(np.float32).reshape(len(x), -1) for y in (dx, grad_v)]
+    packed = np.clip(np.concatenate(rows, axis=1) / scale, -448, 448).astype(float8_e4m3fn)
+    return [packed, np.ascontiguousarray(packed.T)]
+
+
 SAME_ROWS: dict[str, Callable[[Problem, Any], Arrays]] = {
     "standard_attention": numpy_standard,
     "standard_attention_backward": numpy_standard_backward,
@@ -133,5 +149,6 @@ SAME_ROWS: dict[str, Callable[[Problem, Any], Arrays]] = {
     "flash_row_dv": numpy_row_dv,
     "flash_row_dk": numpy_row_dk,
     "qk_norm_rope": numpy_norm_rope,
+    "qkv_norm_rope_fp8_backward": numpy_norm_rope_backward,
 }
 """Kernel -> the same work in numpy for a problem without masks, its outputs in the problem's order."""

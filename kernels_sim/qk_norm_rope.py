@@ -48,7 +48,7 @@ from kernels_sim.attention import (
     row_segments,
 )
 from kernels_sim.attention_facts import element_facts
-from kernels_sim.formulas import SECTOR_BYTES, WARP, ceil_div, require_at_least, row_sectors
+from kernels_sim.formulas import SECTOR_BYTES, WARP, ceil_div, require_at_least, require_choice, row_sectors
 from kernels_sim.problem import Data, Fact, KernelSpec, Problem, Step
 from kernels_sim.registers import recorded
 
@@ -161,9 +161,12 @@ class Options:
         "help": "type of inputs, factors and outputs", "choices": tuple(DTYPES)})
 
 
-def check(options: Options) -> int:
-    """Raise BadOption for options that the kernel does not take; return the elements that turn."""
-    name, d = "qk_norm_rope", options.d
+def require_shape(name: str, options: Any) -> int:
+    """Raise BadOption for sizes that no kernel of norm and rotation takes; return the elements that turn.
+
+    options: has tokens, heads, d, rotary_dim, paired, key_offset and eps.
+    """
+    d = options.d
     rotary_dim = d if options.rotary_dim is None else options.rotary_dim
     require_at_least(name, "tokens", options.tokens, 1)
     require_at_least(name, "heads", options.heads, 1)
@@ -179,14 +182,13 @@ def check(options: Options) -> int:
         raise BadOption(f"{name}: --paired needs an even number of --heads, got {options.heads}")
     if not (math.isfinite(options.eps) and options.eps >= 0):
         raise BadOption(f"{name}: --eps must be a finite number of at least 0, got {options.eps}")
-    if options.dtype not in DTYPES:
-        raise BadOption(f"{name}: --dtype must be {' or '.join(DTYPES)}, got {options.dtype}")
     return rotary_dim
 
 
 def build(options: Options, data: Data) -> Problem:
     """Make the problem: Q and K ~ N(0, 1), factors of the positions, outputs NaN. Raises BadOption."""
-    rotary_dim = check(options)
+    rotary_dim = require_shape("qk_norm_rope", options)
+    require_choice("qk_norm_rope", "dtype", options.dtype, DTYPES)
     tokens, heads, d, dtype = options.tokens, options.heads, options.d, DTYPES[options.dtype]
     qk = data.normal(tokens, 2 * heads, d, dtype=dtype)
     width = 2 * d if options.paired else d

@@ -58,6 +58,10 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
         {"tokens": 3, "heads": 2, "d": 32, "paired": True},
         {"tokens": 4, "heads": 1, "d": 34, "rotary_dim": 10, "key_offset": True, "dtype": "bfloat16"},
     ],
+    "qkv_norm_rope_fp8_backward": [
+        {"tokens": 3, "heads": 2, "d": 10, "v_dim": 7, "rotary_dim": 4, "key_offset": True},
+        {"tokens": 2, "heads": 2, "d": 34, "v_dim": 3, "paired": True},
+    ],
     "histogram": [
         {"n": n, "bins": bins, "variant": variant}
         for n, bins in ((1, 1), (512, 256), (1003, 37), (70_000, 256))

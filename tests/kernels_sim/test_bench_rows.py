@@ -12,6 +12,7 @@ SMALL = {
     "standard_attention_backward": {"N": 40, "d": 8},
     "softmax_merge": {"parts": 3, "rows": 9, "d": 4},
     "qk_norm_rope": {"tokens": 5, "heads": 2, "d": 16},
+    "qkv_norm_rope_fp8_backward": {"tokens": 5, "heads": 2, "d": 16},
 }
 
 

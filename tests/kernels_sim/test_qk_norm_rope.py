@@ -224,7 +224,7 @@ def test_a_nan_in_a_row_stays_in_it(device):
         ({"paired": True, "heads": 3}, "--paired needs an even number of --heads, got 3"),
         ({"paired": True, "key_offset": True}, "--paired and --key-offset exclude each other"),
         ({"eps": -1.0}, "--eps must be a finite number of at least 0"),
-        ({"dtype": "fp8"}, "--dtype must be float32 or float16 or bfloat16, got fp8"),
+        ({"dtype": "fp8"}, "--dtype is .fp8., it must be one of float32, float16, bfloat16"),
     ],
 )
 def test_options_out_of_range_are_refused(options, words):
