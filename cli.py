@@ -439,6 +439,26 @@ def compare(baseline: str, other: str, metrics: str | None, every: bool, out: st
     emit(comparison(baseline, other, metric_names(metrics) if metrics else (), every), out)
 
 
+@cli.command(cls=Command)
+@click.argument("figure", required=False)
+@click.option("--batch", type=click.IntRange(1, 64), default=64, show_default=True,
+              help="Sequences to run, of 64; one takes seconds.")
+@out_option
+def reproduce(figure: str | None, batch: int, out: str | None) -> int:
+    """Count a published FIGURE again and say where its numbers come from; without one, list them all."""
+    from kernels_sim.reproductions import find, overview
+    from kernels_sim.run import failed
+
+    if figure is None:
+        click.echo(overview())
+        return 0
+    module = find(figure)
+    check_writable(out)
+    pipelines = module.simulate(batch)
+    emit(module.report(pipelines, batch), out)
+    return 1 if any(failed(launch) for launches in pipelines for launch in launches) else 0
+
+
 @cli.command("list", cls=Command)
 def list_kernels() -> int:
     """List the shipped kernels, each with its options and their defaults."""
