@@ -194,7 +194,7 @@ def binary(b: Builder, op: str, x: Val, y: Val) -> Val:
     if op == "pow":
         return _power(b, x, y, element)
     x, y = convert(b, x, element), convert(b, y, element)
-    folded = _fold(FOLDS[op], x, y, element)
+    folded = _fold(op, x, y, element)
     if folded is not None:
         return folded
     if op == "div" and element in HALVES:
@@ -220,9 +220,16 @@ def known_positive(b: Builder, v: Val) -> bool:
     return _positive(b, v)
 
 
-def _fold(f: Callable[[Any, Any], Any], x: Val, y: Val, element: str) -> Val | None:
+def _fold(op: str, x: Val, y: Val, element: str) -> Val | None:
+    """Return x op y of two constants; None where one is a variable, or Python's answer is not the machine's.
+
+    Python's %, //, min and max of floats differ from the machine's in the sign of a zero and for NaN.
+    """
     if not (isinstance(x.operand, Imm) and isinstance(y.operand, Imm)):
         return None
+    if element in FLOATS and op in ("floordiv", "floormod", "min", "max"):
+        return None
+    f = math.pow if op == "pow" and element in FLOATS else FOLDS[op]
     try:
         return constant(f(x.operand.value, y.operand.value), element)
     except (ArithmeticError, ValueError):  # 1 / 0, 1 << -1: left to the machine, as in numba.cuda
@@ -238,7 +245,7 @@ def _power(b: Builder, x: Val, y: Val, element: str) -> Val:
             "an integer power whose exponent is not a small constant", "use float(x) ** n or a loop"
         )
     x, y = convert(b, x, element), convert(b, y, element)
-    folded = _fold(math.pow, x, y, element)
+    folded = _fold("pow", x, y, element)
     return folded or Val(b.alu("pow", element, x.operand, y.operand), element)
 
 
@@ -259,16 +266,20 @@ def _repeated(b: Builder, x: Val, n: int) -> Val:
 
 
 def _floor_divide(b: Builder, op: str, x: Operand, y: Operand, element: str) -> Val:
-    """Divide floats as Python does.
+    """Divide floats as numba does.
 
-    The remainder has the divisor's sign, the quotient is rounded down from (x - remainder) / y.
+    The remainder, a zero too, has the divisor's sign; the quotient is rounded down from (x - remainder) / y,
+    and a zero has the sign of x / y. By zero the remainder is NaN and the quotient x / y.
     """
     rem = b.alu("fmod", element, x, y)
     signs = b.alu("xor", "pred", b.setp("lt", element, rem, Imm(0.0)), b.setp("lt", element, y, Imm(0.0)))
     fix = b.alu("and", "pred", b.setp("ne", element, rem, Imm(0.0)), signs)
     if op == "floormod":
-        return Val(b.selp(element, b.alu("add", element, rem, y), rem, fix), element)
-    quotient = b.alu("div", element, b.alu("sub", element, x, rem), y)
+        signed = b.alu("copysign", element, rem, y)
+        return Val(b.selp(element, b.alu("add", element, rem, y), signed, fix), element)
+    multiple = b.alu("copysign", element, b.alu("sub", element, x, rem), x)
+    multiple = b.selp(element, x, multiple, b.setp("eq", element, y, Imm(0.0)))
+    quotient = b.alu("div", element, multiple, y)
     quotient = b.selp(element, b.alu("sub", element, quotient, Imm(1.0)), quotient, fix)
     down = b.alu("floor", element, quotient)
     above = b.setp("gt", element, b.alu("sub", element, quotient, down), Imm(0.5))
@@ -281,7 +292,7 @@ def extremum(b: Builder, op: str, x: Val, y: Val) -> Val:
     x, y = convert(b, x, element), convert(b, y, element)
     if element == "pred":
         return logical(b, "or" if op == "max" else "and", x, y)
-    folded = _fold(FOLDS[op], x, y, element)
+    folded = _fold(op, x, y, element)
     if folded is not None:
         return folded
     dst = b.alu(op, register_type(element), x.operand, y.operand)

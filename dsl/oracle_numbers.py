@@ -205,13 +205,13 @@ def _floor_fix(x: Any, y: Any) -> tuple[Any, bool]:
 
 def _float_floormod(x: Any, y: Any) -> Any:
     rem, fix = _floor_fix(x, y)
-    return rem + y if fix else rem
+    return rem + y if fix else np.copysign(rem, y)
 
 
 def _float_floordiv(x: Any, y: Any) -> Any:
-    """Divide as Python does, with NaN for a divisor of zero."""
+    """Divide as Python does, and as numba does by zero: x / y."""
     rem, fix = _floor_fix(x, y)
-    quotient = (x - rem) / y
+    quotient = (x if y == 0 else np.copysign(x - rem, x)) / y
     quotient = quotient - type(x)(1) if fix else quotient
     down = np.floor(quotient)
     return down + type(x)(1) if quotient - down > 0.5 else down

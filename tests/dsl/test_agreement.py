@@ -18,7 +18,9 @@ ENGINES = ("compiled", "ir", "oracle")
 
 
 def everywhere(kernel: Any, threads: int, *args: Any, engines: tuple[str, ...] = ENGINES) -> np.ndarray:
-    """Run a kernel with each engine on copies; assert that the last argument ends up the same; return it."""
+    """Run a kernel with each engine on copies; assert that the last argument ends up the same, to the sign of
+    its zeros; return it.
+    """
     results = []
     for engine in engines:
         given = [a.copy() if isinstance(a, np.ndarray) else a for a in args]
@@ -27,6 +29,7 @@ def everywhere(kernel: Any, threads: int, *args: Any, engines: tuple[str, ...] =
         results.append(given[-1])
     for engine, result in zip(engines, results, strict=True):
         np.testing.assert_array_equal(results[0], result, err_msg=f"{engines[0]} and {engine}")
+        np.testing.assert_array_equal(*(np.signbit(r) & (r == 0) for r in (results[0], result)))
     return results[0]
 
 
@@ -150,12 +153,65 @@ def test_division_by_zero_powers_of_negative_numbers_and_wide_shifts_have_the_ma
         got = everywhere(edges, 4, x, y, f, np.zeros((4, 11)))
     nan, inf = np.nan, np.inf
     rows = [
-        [0, 0, inf, nan, nan, nan, -1, 1 / 7, 5, 7, 127],
-        [-4, 1, -3.5, 2, nan, 0, 0.25, -1 / 7, -3, 7, -1],
+        [0, 0, inf, nan, -inf, nan, -1, 1 / 7, 5, 7, 127],
+        [-4, 1, -3.5, 2, inf, 0, 0.25, -1 / 7, -3, 7, -1],
         [0, 0, nan, 0, nan, nan, inf, inf, 0, 0, -4],
-        [1 << 31, 0, 1 << 31, nan, nan, -0.5, -2, -(2.0**-31), -1 - (1 << 31) + 5, -(1 << 31), -1],
+        [1 << 31, 0, 1 << 31, nan, -inf, -0.5, -2, -(2.0**-31), -1 - (1 << 31) + 5, -(1 << 31), -1],
     ]
     np.testing.assert_array_equal(got, rows)
+
+
+@cuda.jit
+def floor_divided(x, y, out):
+    i = cuda.grid(1)
+    out[i, 0] = x[i] // y[i]
+    out[i, 1] = x[i] % y[i]
+
+
+def test_a_zero_of_a_floor_division_has_the_sign_that_numba_gives_it() -> None:
+    x, y = np.array([-0.0, -0.0, 0.0, 2.0, -2.0, 1.0]), np.array([2.0, -2.0, -2.0, -4.0, 2.0, -0.0])
+    with np.errstate(all="ignore"):
+        got = everywhere(floor_divided, 6, x, y, np.zeros((6, 2)))
+    # A quotient has the sign of x / y, a remainder that of y.
+    rows = [[-0.0, 0.0], [0.0, -0.0], [-0.0, -0.0], [-1, -2.0], [-1, 0.0], [-np.inf, np.nan]]
+    np.testing.assert_array_equal(got, rows)
+    assert np.signbit(got[:5]).tolist() == np.signbit(rows[:5]).tolist()
+
+
+@cuda.jit
+def of_constants(out):
+    zero, less, unknown = np.float32(-0.0), np.float32(-0.5), np.float32(math.nan)
+    out[0] = math.floor(zero)
+    out[1] = math.ceil(less)
+    out[2] = math.trunc(less)
+    out[3] = zero // np.float32(2)
+    out[4] = zero % np.float32(2)
+    out[5] = min(np.float32(0), zero)
+    out[6] = max(zero, np.float32(0))
+    out[7] = min(unknown, np.float32(3))
+    out[8] = max(np.float32(3), unknown)
+
+
+@cuda.jit
+def of_variables(v, out):
+    zero, less, unknown = v[0], v[1], v[2]
+    out[0] = math.floor(zero)
+    out[1] = math.ceil(less)
+    out[2] = math.trunc(less)
+    out[3] = zero // np.float32(2)
+    out[4] = zero % np.float32(2)
+    out[5] = min(np.float32(0), zero)
+    out[6] = max(zero, np.float32(0))
+    out[7] = min(unknown, np.float32(3))
+    out[8] = max(np.float32(3), unknown)
+
+
+def test_functions_of_constants_keep_the_sign_of_a_zero_and_pass_over_a_nan_as_those_of_variables() -> None:
+    constants = everywhere(of_constants, 1, np.ones(9, np.float32))
+    variables = everywhere(of_variables, 1, np.array([-0.0, -0.5, np.nan], np.float32), np.ones(9, np.float32))
+    assert constants.tolist() == variables.tolist() == [0, 0, 0, 0, 0, 0, 0, 3, 3]
+    signs = [True, True, True, True, False, True, False, False, False]
+    assert np.signbit(constants).tolist() == np.signbit(variables).tolist() == signs
 
 
 @cuda.jit
