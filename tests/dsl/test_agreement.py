@@ -208,7 +208,8 @@ def of_variables(v, out):
 
 def test_functions_of_constants_keep_the_sign_of_a_zero_and_pass_over_a_nan_as_those_of_variables() -> None:
     constants = everywhere(of_constants, 1, np.ones(9, np.float32))
-    variables = everywhere(of_variables, 1, np.array([-0.0, -0.5, np.nan], np.float32), np.ones(9, np.float32))
+    values = np.array([-0.0, -0.5, np.nan], np.float32)
+    variables = everywhere(of_variables, 1, values, np.ones(9, np.float32))
     assert constants.tolist() == variables.tolist() == [0, 0, 0, 0, 0, 0, 0, 3, 3]
     signs = [True, True, True, True, False, True, False, False, False]
     assert np.signbit(constants).tolist() == np.signbit(variables).tolist() == signs
