@@ -118,10 +118,15 @@ def numpy_row_dk(problem: Problem, options: Any) -> Arrays:
 def numpy_norm_rope(problem: Problem, options: Any) -> Arrays:
     """Return Q and K, normalised and turned, plain heads."""
     qk, f1, f2, _, _, eps = problem.steps[0].args
+    return normalised(qk.reshape(options.tokens, -1, options.d), f1, f2, eps)
+
+
+def normalised(qk: np.ndarray, f1: np.ndarray, f2: np.ndarray, eps: float) -> Arrays:
+    """Return the first and the second half of heads (tokens, 2 heads, d), normalised and turned."""
     x = qk / np.sqrt((qk * qk).mean(axis=2, keepdims=True) + eps)
     swapped = x.reshape(*x.shape[:2], -1, 2)[..., ::-1].reshape(x.shape)
     y = f1[:, None] * x + f2[:, None] * swapped
-    return [y[:, : options.heads], y[:, options.heads :]]
+    return np.split(y, 2, axis=1)
 
 
 def numpy_norm_rope_backward(problem: Problem, options: Any) -> Arrays:
@@ -139,6 +144,21 @@ def numpy_norm_rope_backward(problem: Problem, options: Any) -> Arrays:
     return [packed, np.ascontiguousarray(packed.T)]
 
 
+def numpy_product(problem: Problem, options: Any) -> Arrays:
+    """Return the scaled product of two matrices of 8-bit floats, as one of float32."""
+    a, b, _, scale_a, scale_b = problem.steps[0].args
+    return [a.astype(np.float32) @ b.astype(np.float32).T * (scale_a * scale_b)]
+
+
+def numpy_fp8_qkv(problem: Problem, options: Any) -> Arrays:
+    """Return Q, K and V: the packed product, rounded to bfloat16, then the norm and rotation, plain heads."""
+    qkv = numpy_product(problem, options)[0].astype(bfloat16).astype(np.float32)
+    _, f1, f2, *_, eps = problem.steps[1].args
+    wide = 2 * options.heads * options.d
+    f1, f2 = f1.astype(np.float32), f2.astype(np.float32)
+    return [*normalised(qkv[:, :wide].reshape(len(qkv), -1, options.d), f1, f2, eps), qkv[:, wide:]]
+
+
 SAME_ROWS: dict[str, Callable[[Problem, Any], Arrays]] = {
     "standard_attention": numpy_standard,
     "standard_attention_backward": numpy_standard_backward,
@@ -150,5 +170,7 @@ SAME_ROWS: dict[str, Callable[[Problem, Any], Arrays]] = {
     "flash_row_dk": numpy_row_dk,
     "qk_norm_rope": numpy_norm_rope,
     "qkv_norm_rope_fp8_backward": numpy_norm_rope_backward,
+    "matmul_fp8": numpy_product,
+    "fp8_qkv": numpy_fp8_qkv,
 }
 """Kernel -> the same work in numpy for a problem without masks, its outputs in the problem's order."""

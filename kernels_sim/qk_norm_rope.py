@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -69,9 +70,9 @@ EPS = float(np.finfo(np.float32).eps)
 def make_kernel(d: int, rotary_dim: int, paired: bool, key_offset: bool) -> Any:
     """Return qk_norm_rope(qk, factor1, factor2, out_q, out_k, eps).
 
-    qk (tokens, 2 heads, d), Q's heads before K's; factor1, factor2 (tokens, d), paired (tokens, 2 d); out_q,
-    out_k (tokens, heads, d), paired (2 tokens, heads / 2, d); of any float type. Grid ceil(2 tokens heads /
-    4), block (32, 4).
+    qk (tokens, at least 2 heads d), Q's heads, K's and what follows; factor1, factor2 (tokens, d), paired
+    (tokens, 2 d); out_q, out_k (tokens, heads, d), paired (2 tokens, heads / 2, d); of any float type. Grid
+    ceil(2 tokens heads / 4), block (32, 4).
     """
     per_lane = ceil_div(d, WARP)
     inverse_d = np.float32(1 / d)
@@ -83,8 +84,10 @@ def make_kernel(d: int, rotary_dim: int, paired: bool, key_offset: bool) -> Any:
         lane = cuda.threadIdx.x
         row = cuda.blockIdx.x * ROWS + cuda.threadIdx.y
         tokens = qk.shape[0]
-        both = qk.shape[1]
-        heads = both // 2
+        heads = out_q.shape[1]
+        if paired:
+            heads *= 2
+        both = 2 * heads
         if row < tokens * both:
             token = row // both
             input_head = row - token * both
@@ -103,7 +106,7 @@ def make_kernel(d: int, rotary_dim: int, paired: bool, key_offset: bool) -> Any:
                 e = lane + WARP * r
                 x[r] = ZERO
                 if e < d:
-                    x[r] = float32(qk[token, input_head, e])
+                    x[r] = float32(qk[token, input_head * d + e])
                     total += x[r] * x[r]
             for distance in (16, 8, 4, 2, 1):
                 total += cuda.shfl_xor_sync(ALL, total, distance)
@@ -123,7 +126,7 @@ def make_kernel(d: int, rotary_dim: int, paired: bool, key_offset: bool) -> Any:
                     for r in range(per_lane):
                         e = lane + WARP * r
                         if e < d:
-                            x[r] = float32(qk[token - 1, input_head, e])
+                            x[r] = float32(qk[token - 1, input_head * d + e])
                             total += x[r] * x[r]
                     for distance in (16, 8, 4, 2, 1):
                         total += cuda.shfl_xor_sync(ALL, total, distance)
@@ -190,7 +193,7 @@ def build(options: Options, data: Data) -> Problem:
     rotary_dim = require_shape("qk_norm_rope", options)
     require_choice("qk_norm_rope", "dtype", options.dtype, DTYPES)
     tokens, heads, d, dtype = options.tokens, options.heads, options.d, DTYPES[options.dtype]
-    qk = data.normal(tokens, 2 * heads, d, dtype=dtype)
+    qk = data.normal(tokens, 2 * heads * d, dtype=dtype)
     width = 2 * d if options.paired else d
     factors = [data.filled(0, tokens, width, dtype=dtype) for _ in range(2)]
     if not data.virtual:
@@ -237,9 +240,10 @@ def norm_rope(
     paired: bool,
     key_offset: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return Q and K in float64."""
-    x = qk.astype(np.float64)
-    tokens, both, d = x.shape
+    """Return Q and K of qk (tokens, 2 heads d) in float64."""
+    tokens, d = len(qk), f1.shape[1] // (2 if paired else 1)
+    x = qk.astype(np.float64).reshape(tokens, -1, d)
+    both = x.shape[1]
     heads = both // 2
     x /= np.sqrt((x**2).mean(axis=2, keepdims=True) + eps)
     swapped = x.reshape(tokens, both, d // 2, 2)[..., ::-1].reshape(x.shape)
@@ -268,9 +272,17 @@ def facts(options: Options, form: dict[str, int], size: int) -> tuple[Fact, ...]
 
 
 def closed_form(
-    tokens: int, heads: int, d: int, rotary_dim: int, paired: bool, key_offset: bool, size: int = 4
+    tokens: int,
+    heads: int,
+    d: int,
+    rotary_dim: int,
+    paired: bool,
+    key_offset: bool,
+    size: int = 4,
+    width: int | None = None,
 ) -> dict[str, int]:
-    """Return what the counters must be; size: bytes of an element.
+    """Return what the counters must be; size: bytes of an element, width: elements from a token to the next,
+    not given: 2 heads d.
 
     A row: d FFMA of the squares, then in all 32 lanes 5 additions, the mean with eps, a root and a
     reciprocal, and ceil(d / 32) multiplications that normalise; a multiplication and an FFMA an element turn
@@ -278,9 +290,12 @@ def closed_form(
     """
     rows, shifted = 2 * tokens * heads, (tokens - 1) * heads if key_offset else 0
     factors = row_segments((2 if paired else 1) * tokens, d, size) * (2 * (1 if paired else 2) * heads)
-    before = ((token * 2 + 1) * heads + head for token in range(tokens - 1) for head in range(heads))
-    loads = row_segments(rows, d, size) + factors
-    loads += _rows(before, d, size) if key_offset else Access()
+    width = 2 * heads * d if width is None else width
+    begins = range(0, tokens * width, width)
+    loads = factors + runs((begin + head * d for begin in begins for head in range(2 * heads)), 0, d, size)
+    if key_offset:
+        before = (begin + (heads + head) * d for begin in begins[:-1] for head in range(heads))
+        loads += runs(before, 0, d, size)
     stores = row_segments(rows // 2, d, size) * 2
     forms = loads.paths("global_load") | stores.paths("global_store")
     lanes = WARP * (rows + shifted)
@@ -295,16 +310,22 @@ def closed_form(
     )
     forms["hierarchy.l2_write"] = stores.sectors
     pieces = size * rows * d, size * 2 * tokens * d * (2 if paired else 1)
-    return forms | dram_of_bytes(sum(pieces), pieces[0], (pieces[0] // 2, pieces[1] // 2))
+    apart = (size * width, size * 2 * heads * d) if width > 2 * heads * d else ()
+    return forms | dram_of_bytes(sum(pieces), pieces[0], (pieces[0] // 2, pieces[1] // 2, *apart))
 
 
-def _rows(rows: Any, d: int, size: int) -> Access:
-    """Count one access to each element of some rows of a matrix of width d, 32 neighbours a request."""
-    alike = SECTOR_BYTES // size
-    phases = Counter(row % alike for row in rows)
-    count = sum(phases.values())
-    sectors = sum(n * row_sectors(phase * d, d, size) for phase, n in phases.items())
-    return Access(count * d, count * ceil_div(d, WARP), sectors, size * count * d)
+def runs(starts: Iterable[int], first: int, end: int, size: int) -> Access:
+    """Count one access to elements first .. end - 1 of rows that begin at these element numbers: a warp a
+    row, lane l takes elements l, l + 32, ...
+    """
+    phases = Counter(start % SECTOR_BYTES for start in starts)
+    count, cut = sum(phases.values()), min(ceil_div(first, WARP) * WARP, end)
+    sectors = sum(
+        n * (row_sectors(phase + first, cut - first, size) + row_sectors(phase + cut, end - cut, size))
+        for phase, n in phases.items()
+    )
+    requests = ceil_div(end, WARP) - first // WARP if end > first else 0
+    return Access(count * (end - first), count * requests, sectors, size * count * (end - first))
 
 
 SUMMARY = "RMS norm and rotary embedding of Q and K in one pass: paired heads, key offset, partial rotary"

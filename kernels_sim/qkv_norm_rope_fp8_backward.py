@@ -37,8 +37,6 @@ What it leaves out: other types of inputs, NeoX's order of pairs, a scale that f
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -51,10 +49,10 @@ from dsl.floats import fma32
 from gpusim.errors import BadOption
 from kernels_sim.attention import DIV, RCP, SQRT, Access, arithmetic, dram_of_bytes, row_segments
 from kernels_sim.attention_facts import element_facts
-from kernels_sim.formulas import SECTOR_BYTES, WARP, ceil_div, require_at_least, row_sectors
+from kernels_sim.formulas import WARP, ceil_div, require_at_least
 from kernels_sim.formulas import shared as shared_space
 from kernels_sim.problem import Data, Fact, KernelSpec, Problem, Step
-from kernels_sim.qk_norm_rope import EPS, require_shape, rotation
+from kernels_sim.qk_norm_rope import EPS, require_shape, rotation, runs
 
 float32 = np.float32
 ZERO, ONE = np.float32(0), np.float32(1)
@@ -397,20 +395,6 @@ def closed_form(
     read = 2 * (2 * wide + rows * v_dim + factor)
     pieces = 2 * wide, wide, 2 * rows * v_dim, factor, tokens * width
     return forms | dram_of_bytes(read + SCALE_BYTES, 2 * tokens * width, pieces)
-
-
-def runs(starts: Iterable[int], first: int, end: int, size: int) -> Access:
-    """Count one access to elements first .. end - 1 of rows that begin at these elements, lane l taking l, l
-    + 32, ...
-    """
-    phases = Counter(start % SECTOR_BYTES for start in starts)
-    count, cut = sum(phases.values()), min(ceil_div(first, WARP) * WARP, end)
-    sectors = sum(
-        n * (row_sectors(phase + first, cut - first, size) + row_sectors(phase + cut, end - cut, size))
-        for phase, n in phases.items()
-    )
-    requests = ceil_div(end, WARP) - first // WARP if end > first else 0
-    return Access(count * (end - first), count * requests, sectors, size * count * (end - first))
 
 
 def _bytes(path: str, access: Access) -> dict[str, int]:

@@ -41,6 +41,10 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
         {"M": 130, "N": 136, "K": 8},
         {"M": 1, "N": 8, "K": 16},
     ],
+    "matmul_fp8": [
+        {"M": 9, "N": 16, "K": 16},
+        {"M": 1, "N": 32, "K": 80, "accumulation": "full"},
+    ],
     "softmax_rows": [
         {"rows": 1, "cols": 1},
         {"rows": 2, "cols": 128},
@@ -61,6 +65,10 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
     "qkv_norm_rope_fp8_backward": [
         {"tokens": 3, "heads": 2, "d": 10, "v_dim": 7, "rotary_dim": 4, "key_offset": True},
         {"tokens": 2, "heads": 2, "d": 34, "v_dim": 3, "paired": True},
+    ],
+    "fp8_qkv": [
+        {"tokens": 3, "model_dim": 16, "heads": 2, "d": 6, "v_dim": 4, "rotary_dim": 2, "key_offset": True},
+        {"tokens": 2, "model_dim": 16, "heads": 2, "d": 8, "v_dim": 8, "paired": True},
     ],
     "histogram": [
         {"n": n, "bins": bins, "variant": variant}
@@ -114,10 +122,14 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
     ],
 }
 CASES = [(name, options) for name, shapes in SHAPES.items() for options in shapes]
-SLOW_BY_THREAD = ("standard_attention", "matmul_mma")
+PIPELINES = ("fp8_qkv",)
+"""Kernels whose launches are those of other kernels, which are judged a thread at a time by themselves."""
+SLOW_BY_THREAD = ("standard_attention", "matmul_mma", "matmul_fp8", *PIPELINES)
 """Kernels that take the Python source 10 s a case and more."""
 BY_THREAD = [
-    pytest.param(*case, marks=pytest.mark.slow) if case[0].startswith(SLOW_BY_THREAD) else case
+    pytest.param(*case, marks=pytest.mark.full if case[0].startswith(PIPELINES) else pytest.mark.slow)
+    if case[0].startswith(SLOW_BY_THREAD)
+    else case
     for case in CASES
 ]
 """Three launches of 1,024 threads a block take the Python source 10 s a case and more."""

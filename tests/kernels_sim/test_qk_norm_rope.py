@@ -34,10 +34,10 @@ def device():
 
 
 def solve(device, engine="auto", prepare=None, counts_only=False, **options):
-    """Build a problem, let `prepare(qk)` change its input, run it; return (its launch, Q, K)."""
+    """Build a problem, let `prepare(qk)` change its heads, run it; return (its launch, Q, K)."""
     problem = build(Options(**options), Data(seed=7, virtual=counts_only))
     if prepare:
-        prepare(problem.steps[0].args[0])
+        prepare(problem.steps[0].args[0].reshape(options["tokens"], -1, options["d"]))
     found = run_problem(problem, device, engine=engine, counts_only=counts_only)[0]
     return found, problem.outputs["Q"], problem.outputs["K"]
 
@@ -192,10 +192,13 @@ def test_q_and_k_may_be_the_front_of_longer_rows(device):
     problem = build(Options(tokens=5, heads=2, d=32), Data(seed=7))
     run_problem(problem, device)
     step = problem.steps[0]
-    packed = np.full((5, 6, 32), np.nan, np.float32)
-    packed[:, :4] = step.args[0]
+    packed = np.full((5, 137), np.nan, np.float32)
+    packed[:, :128] = step.args[0]
     found = [np.full((5, 2, 32), np.nan, np.float32) for _ in range(2)]
-    launch(step.kernel, step.grid, step.block, (packed[:, :4], *step.args[1:3], *found, step.args[5]), device)
+    args = (packed, *step.args[1:3], *found, step.args[5])
+    counters = launch(step.kernel, step.grid, step.block, args, device).counters
+    form = closed_form(5, 2, 32, 32, False, False, width=137)
+    assert {path: counter(counters, path) for path in form} == form
     for x, name in zip(found, ("Q", "K"), strict=True):
         assert np.array_equal(x, problem.outputs[name])
 
