@@ -231,7 +231,7 @@ class WarpCode:
             self._enter(target)
         self._emit_full()
         if self.masked:
-            for b in range(len(self.fn.blocks)):
+            for b in sorted(self._apart | self._meetings):
                 self._emit_block(b, False)
             t.label(f"m{len(self.fn.blocks)}")
             self.leave(DONE)
@@ -288,6 +288,43 @@ class WarpCode:
             last = self.ssa.loops[header]
             self._joins -= set(range(header, last + 1))
             self._joins |= loop_exits(self.fn, header, last)
+        self._apart, self._meetings = self._find_apart()
+
+    def _find_apart(self) -> tuple[set[int], set[int]]:
+        """Return the blocks that some lanes of a warp may run without the others, and where they meet again.
+
+        Where all warps are full, lanes are apart from a divergent branch to the first join that lies on every
+        way from it: blocks run in layout order, so all of them wait there before it runs.
+        """
+        if self.threads % LANES:
+            return set(range(len(self.fn.blocks))), set()
+        apart: set[int] = set()
+        meetings: set[int] = set()
+        for branch in self.shapes.divergent:
+            ends = self._joins & set(self._behind(branch))
+            reached: set[int] = set()
+            ahead = set(ir.successors(self.fn.blocks[branch].terminator))
+            while ahead:
+                b = ahead.pop()
+                if b in ends:
+                    meetings.add(b)
+                elif b not in reached:
+                    reached.add(b)
+                    ahead |= set(ir.successors(self.fn.blocks[b].terminator))
+            apart |= reached
+        return apart, meetings - apart
+
+    def _behind(self, block: int) -> list[int]:
+        """Return the blocks that every way from a block goes through, in order."""
+        found = []
+        while (block := self.ssa.ipdom.get(block, -1)) >= 0:
+            found.append(block)
+        return found
+
+    def next_masked(self, block: int) -> int:
+        """Return the block behind another one that has a masked form; the number of blocks if none has."""
+        later = (b for b in self._apart | self._meetings if b > block)
+        return min(later, default=len(self.fn.blocks))
 
     def _shared(self, index: int) -> bool:
         """Tell whether a value needs a slot: a phi, or a value that another block or its phis read."""
@@ -330,7 +367,7 @@ class WarpCode:
     def _enter(self, target: int) -> None:
         """Go on at a block with the warp's live lanes, in the form that fits them."""
         t = self.text
-        if not self.masked:
+        if target not in self._apart:
             self.move_stack(save=False)
             t.put(f"br label %u{target}")
             return
@@ -436,6 +473,8 @@ class WarpCode:
             self.block, self.full, self.values = b, False, {}
             self.text.label(f"m{b}")
             self._take_pending(b)
+            if b in self._meetings:
+                return
             self._count_run(b)
         block = self.fn.blocks[b]
         if block.step_parts:
@@ -449,9 +488,14 @@ class WarpCode:
         pending = self.pending(b)
         self.bits = t.do(f"load i32, ptr {pending}")
         some = t.name("some")
-        t.put(f"br i1 {t.do(f'icmp eq i32 {self.bits}, 0')}, label %m{b + 1}, label %{some}")
+        none = t.do(f"icmp eq i32 {self.bits}, 0")
+        t.put(f"br i1 {none}, label %m{self.next_masked(b)}, label %{some}")
         t.label(some)
         t.put(f"store i32 0, ptr {pending}")
+        if b in self._meetings:
+            self.move_stack(save=False)
+            t.put(f"br label %u{b}")
+            return
         if b in self._joins:
             every, part = t.name("every"), t.name("part")
             t.put(f"br i1 {t.do(f'icmp eq i32 {self.bits}, -1')}, label %{every}, label %{part}")

@@ -45,7 +45,7 @@ def _go(cg: WarpCode, b: int, target: int) -> None:
         t.put(f"br label %{cg.label_of(target)}")
         return
     _wait_at(cg, target, cg.bits)
-    t.put(f"br label %m{target if target <= b else b + 1}")
+    t.put(f"br label %m{target if target <= b else cg.next_masked(b)}")
 
 
 def _wait_at(cg: WarpCode, target: int, bits: str) -> None:
@@ -139,7 +139,7 @@ def _split(cg: WarpCode, b: int, yes: int, taken: str, no: int, other: str) -> N
         copy_phis(cg, b, target, bits)
         _wait_at(cg, target, bits)
     backward = [x for x in (yes, no) if x <= b]
-    t.put(f"br label %m{backward[0] if backward else (min(yes, no) if cg.full else b + 1)}")
+    t.put(f"br label %m{backward[0] if backward else (min(yes, no) if cg.full else cg.next_masked(b))}")
 
 
 def copy_phis(cg: WarpCode, b: int, target: int, part: str | None) -> None:
@@ -223,4 +223,4 @@ def _return(cg: WarpCode, b: int, at_end: bool) -> None:
     live = t.do(f"load i32, ptr {place}")
     left = t.do(f"and i32 {live}, {t.do(f'xor i32 {cg.bits}, -1')}")
     t.put(f"store i32 {left}, ptr {place}")
-    t.put(f"br label %m{b + 1}")
+    t.put(f"br label %m{cg.next_masked(b)}")

@@ -140,6 +140,60 @@ def early(o):
     o[i] = s[39 - cuda.threadIdx.x]
 
 
+@cuda.jit
+def split_once(a, o):
+    t = cuda.grid(1)
+    total = float32(0)
+    for k in range(a.shape[0]):
+        total += a[k]
+    if a[t] > float32(0):
+        total += float32(1)
+    cuda.syncthreads()
+    for k in range(a.shape[0]):
+        total += a[k]
+    o[t] = total
+
+
+@cuda.jit
+def leave_early(a, o):
+    t = cuda.grid(1)
+    if a[t] > float32(0):
+        return
+    total = float32(0)
+    for k in range(a.shape[0]):
+        total += a[k]
+    o[t] = total
+
+
+def masked_forms(kernel, threads):
+    """Return how many blocks of a kernel have code for a part of a warp, and how many there are."""
+    vector = arg_type(np.zeros(64, "f4"))
+    code = Compiled(kernel.function((vector, vector)), Key((threads, 1, 1), False, False, frozenset()))
+    n = len(code.fn.blocks)
+    return sum(f"\nm{b}:" in code.text for b in range(n)), n
+
+
+def test_code_for_a_part_of_a_warp_is_made_only_where_lanes_are_apart():
+    forms, _ = masked_forms(split_once, 64)
+    assert forms == 2  # the body of the `if`, and the block behind it, which goes on with all lanes
+
+
+def test_code_for_a_part_of_a_warp_is_made_of_all_blocks_where_a_warp_is_not_full():
+    assert len(set(masked_forms(split_once, 63))) == 1
+
+
+def test_code_for_a_part_of_a_warp_is_made_of_all_blocks_behind_an_early_return():
+    forms, blocks = masked_forms(leave_early, 64)
+    assert forms == blocks - 1  # all but the first
+
+
+@pytest.mark.parametrize("kernel", [split_once, leave_early])
+@pytest.mark.parametrize("threads", [64, 63])
+def test_lanes_that_part_once_count_and_compute_as_in_the_interpreter(kernel, threads):
+    args = (np.random.default_rng(0).standard_normal(128).astype("f4"), np.zeros(128, "f4"))
+    assert_equal(*both(kernel, (2, 1, 1), (threads, 1, 1), args))
+
+
 def test_threads_that_have_returned_do_not_hold_up_a_barrier():
     o = np.full(64, -1, "f4")
     engine, oracle = both(early, (1, 1, 1), (64, 1, 1), (o,))
