@@ -30,13 +30,14 @@ What to look at in the report:
 With --dtype float16 or bfloat16, Q, K, V and O are held in 16 bits: half the bytes and sectors of global
 memory. The tiles in shared memory and all arithmetic stay float32, so scores do not overflow.
 
-What it leaves out: tensor cores, asynchronous copies: other variants.
+What it leaves out: tensor cores and asynchronous copies, which --variant mma has
+(kernels_sim/flash_forward_mma.py).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -45,22 +46,22 @@ import numpy as np
 from dsl import cuda
 from gpusim.arch import H200
 from gpusim.errors import BadOption
+from kernels_sim import flash_forward_mma
 from kernels_sim.attention import (
     DTYPES,
     TOLERANCES,
     Shape,
-    attention_flops,
     io_flash,
     io_flash_ideal,
-    key_range,
     reference,
+    rescalings,
     shape_of,
     tiles_skipped,
     tiles_visited,
 )
-from kernels_sim.attention_facts import element_facts, flop_facts, of_heads, pair_fact
+from kernels_sim.attention_facts import element_facts, flop_facts, masked_flops, of_heads, pair_fact
 from kernels_sim.flash_forward_counts import STRIP, closed_form, strips
-from kernels_sim.formulas import ceil_div
+from kernels_sim.formulas import ceil_div, require_choice
 from kernels_sim.problem import Data, Fact, KernelSpec, Problem, Step
 
 float32 = np.float32
@@ -70,6 +71,9 @@ STATIC_SHARED_LIMIT = 49152
 """Bytes of shared memory that a kernel may declare; more has to be dynamic, and asked for at launch."""
 SHARED_LIMIT = H200.shared_bytes_per_block_optin
 """Bytes of shared memory that a block can opt in to on the GPUs with most; a launch asks its own GPU."""
+
+VARIANTS = {"simt": "float32", "mma": "float16"}
+"""Variants -> the type of Q, K, V and O where none is given."""
 
 REGISTERS: dict[tuple[int, bool], int] = {
     (16, False): 80,
@@ -270,8 +274,11 @@ class Options:
     window: int | None = field(default=None, metadata={"help": "keys a row sees up to its own; 0: all"})
     q_start: int = field(default=0, metadata={"help": "position of row 0; may be negative"})
     scale: float | None = field(default=None, metadata={"help": "factor of the scores; else 1 / sqrt(d)"})
-    dtype: str = field(default="float32", metadata={
-        "help": "type of Q, K, V and O; all else is float32", "choices": tuple(DTYPES)})
+    dtype: str | None = field(default=None, metadata={
+        "help": "type of Q, K, V and O, all else is float32; not given: float32, with mma float16",
+        "choices": tuple(DTYPES)})
+    variant: str = field(default="simt", metadata={
+        "help": "simt: CUDA cores; mma: tensor cores, 16-bit Q, K, V and O", "choices": tuple(VARIANTS)})
     stats: bool = field(default=False, metadata={"help": "count how often rows are rescaled"})
 
 
@@ -295,10 +302,14 @@ def check_tile(Br: int, Bc: int, d: int, dv: int) -> None:
 
 def build(options: Options, data: Data) -> Problem:
     """Make the problem: Q, K, V ~ N(0, 1), O and L pre-filled with NaN. Raises BadOption."""
-    shape, dtype = shape_of(options, DTYPES), DTYPES[options.dtype]
-    check_tile(options.Br, options.Bc, shape.d, shape.dv)
+    require_choice("flash_forward", "variant", options.variant, VARIANTS)
     if options.stats and data.virtual:
         raise BadOption("flash_forward: --stats counts what depends on the data; leave out --counts-only")
+    options = replace(options, dtype=options.dtype or VARIANTS[options.variant])
+    if options.variant == "mma":
+        return flash_forward_mma.build(options, data)
+    shape, dtype = shape_of(options, DTYPES), DTYPES[options.dtype]
+    check_tile(options.Br, options.Bc, shape.d, shape.dv)
     H, Hk, N, Nk, d, dv = shape.heads, shape.kv_heads, shape.N, shape.Nk, shape.d, shape.dv
     Q, K, V = (data.normal(*of, dtype=dtype) for of in ((H, N * d), (Hk, Nk * d), (Hk, Nk * dv)))
     O, L = data.filled(np.nan, H, N * dv, dtype=dtype), data.filled(np.nan, H, N)
@@ -323,7 +334,7 @@ def build(options: Options, data: Data) -> Problem:
     outputs = {"O": O.reshape(H, N, dv), "L": L}
     if options.stats:
         outputs["rescalings"] = R
-        often = int(rescalings(q, k, shape).sum())
+        often = int(rescalings(q, k, shape, STRIP).sum())
         said += (Fact("Rescalings", often, "row", f"a strip of {STRIP} keys raises the maximum, float64"),)
 
     def expected() -> dict[str, np.ndarray]:
@@ -331,23 +342,6 @@ def build(options: Options, data: Data) -> Problem:
         return {"O": o, "L": lse}
 
     return Problem("flash_forward", (step,), outputs, expected, TOLERANCES[options.dtype], said)
-
-
-def rescalings(Q: np.ndarray, K: np.ndarray, shape: Shape) -> np.ndarray:
-    """Return how often each row's accumulator is rescaled, int64 of shape (heads, N), in float64.
-
-    That is the strips of keys in which the row's maximum rises above an earlier finite one.
-    """
-    first, end = key_range(shape)
-    keys = np.arange(shape.Nk)
-    visible = (keys >= first[:, None]) & (keys < end[:, None])
-    found = np.zeros((shape.heads, shape.N), np.int64)
-    for head in range(shape.heads if shape.Nk else 0):
-        scores = shape.scale * Q[head].astype(np.float64) @ K[head // shape.group].astype(np.float64).T
-        scores = np.where(visible, scores, -np.inf)
-        top = np.maximum.accumulate(np.maximum.reduceat(scores, keys[::STRIP], axis=1), axis=1)
-        found[head] = ((top[:, 1:] > top[:, :-1]) & (top[:, :-1] > -np.inf)).sum(axis=1)
-    return found
 
 
 def statistics(shape: Shape, Br: int, Bc: int) -> dict[str, int]:
@@ -387,21 +381,9 @@ def facts(
             (form,),
             None if size == 4 else size * ideal + 4 * (wide + more),
         ),
-        *(_masked_flops(shape, each) if masked else ()),
+        *(masked_flops(shape, each) if masked else ()),
         *flop_facts(2 * (shape.d + shape.dv) * computed, f"{each} pairs computed", (form,)),
     )
-
-
-def _masked_flops(shape: Shape, each: str) -> tuple[Fact, ...]:
-    """Say what the products of a masked problem need, and the usual estimate of a causal square: half of all.
-
-    More is executed than is visible, as strips are computed whole; half is less, as the diagonal is visible.
-    """
-    needed = Fact("FLOPs, Pairs Visible", attention_flops(shape), "flop", f"{each} pairs visible")
-    if shape.window or shape.N != shape.Nk or shape.q_start or shape.dv != shape.d:
-        return (needed,)
-    half = 2 * shape.heads * shape.N**2 * shape.d
-    return needed, Fact("FLOPs, Half Of N^2", half, "flop", of_heads("4 N^2 d / 2", shape))
 
 
 SUMMARY = "FlashAttention forward: K/V tiles in shared memory, online softmax, no N x N matrix"

@@ -18,7 +18,7 @@ from dsl.messages import dim3
 from gpusim.arch import H200
 from gpusim.trace import LINE_SHIFT, Kind, unpack
 from tests.dsl.engine_support import assert_equal, both
-from tests.test_formulas_match_simulation import CASES, SLOW_BY_THREAD, problem_of, skip_if_long, title
+from tests.test_formulas_match_simulation import CASES, problem_of, skip_if_long, slow_by_thread, title
 
 GLOBAL_KINDS = {
     "load": Kind.LOAD, "store": Kind.STORE, "red": Kind.RED, "atom": Kind.ATOM, "copy_ca": Kind.LOAD,
@@ -64,9 +64,7 @@ def records_of_trace(traces: list[np.ndarray]) -> Counter[tuple[int, int, int, i
     return found
 
 
-@pytest.mark.parametrize(
-    ("name", "options"), [c for c in CASES if not c[0].startswith(SLOW_BY_THREAD)], ids=title
-)
+@pytest.mark.parametrize(("name", "options"), [c for c in CASES if not slow_by_thread(c)], ids=title)
 def test_the_compiled_trace_holds_the_requests_of_the_python_source(name, options):
     skip_if_long(options)
     for step in problem_of(name, options).steps:

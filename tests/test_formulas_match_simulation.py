@@ -84,6 +84,9 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
         {"N": 20, "d": 16, "Br": 16, "Bc": 16, "heads": 2, "batch": 2},
         {"N": 17, "Nk": 29, "d": 4, "dv": 6, "Br": 12, "Bc": 8, "heads": 4, "kv_heads": 2, "causal": True,
          "window": 7, "q_start": 12},
+        {"N": 20, "d": 16, "Br": 16, "Bc": 16, "variant": "mma"},
+        {"N": 18, "Nk": 21, "d": 24, "dv": 8, "Br": 32, "Bc": 16, "variant": "mma", "dtype": "bfloat16",
+         "causal": True, "q_start": 5, "window": 7},
     ],
     "flash_backward": [
         {"N": 20, "d": 4, "Br": 8, "Bc": 16},
@@ -126,9 +129,16 @@ PIPELINES = ("fp8_qkv",)
 """Kernels whose launches are those of other kernels, which are judged a thread at a time by themselves."""
 SLOW_BY_THREAD = ("standard_attention", "matmul_mma", "matmul_fp8", *PIPELINES)
 """Kernels that take the Python source 10 s a case and more."""
+
+
+def slow_by_thread(case: tuple[str, dict[str, Any]]) -> bool:
+    """Return whether a case takes the Python source so long."""
+    return case[0].startswith(SLOW_BY_THREAD) or case[1].get("variant") == "mma"
+
+
 BY_THREAD = [
     pytest.param(*case, marks=pytest.mark.full if case[0].startswith(PIPELINES) else pytest.mark.slow)
-    if case[0].startswith(SLOW_BY_THREAD)
+    if slow_by_thread(case)
     else case
     for case in CASES
 ]

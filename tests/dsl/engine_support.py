@@ -57,7 +57,7 @@ def both(
     """Return what the compiled engine and the interpreter give for one launch on fresh memory."""
     fn = kernel.function(tuple(arg_type(a) for a in args))
     blocks = grid[0] * grid[1] * grid[2]
-    extents = {f"{a.name}.shape.0": shared_bytes // 4 for a in fn.shared if a.bytes == 0}
+    extents = {f"{a.name}.shape.0": shared_bytes // a.element_bytes for a in fn.shared if a.bytes == 0}
 
     memory = GlobalMemory(MEMORY_BYTES)
     placed = place_arguments(fn, args, memory)

@@ -173,9 +173,9 @@ def test_rescalings_are_the_strips_that_raise_a_finite_maximum():
     Q = np.ones((1, 3, 1))
     K = np.zeros((1, 32, 1))
     K[0, [5, 9, 16, 31], 0] = 1, 3, 2, 4  # strips of 8: maxima 1, 3, 2, 4
-    assert rescalings(Q, K, Shape(3, 32, 1)).tolist() == [[2, 2, 2]]
-    assert rescalings(Q, K, Shape(3, 32, 1, causal=True, q_start=8)).tolist() == [[0, 1, 1]]
-    assert rescalings(-Q, K, Shape(3, 32, 1)).tolist() == [[0, 0, 0]]
+    assert rescalings(Q, K, Shape(3, 32, 1), 8).tolist() == [[2, 2, 2]]
+    assert rescalings(Q, K, Shape(3, 32, 1, causal=True, q_start=8), 8).tolist() == [[0, 1, 1]]
+    assert rescalings(-Q, K, Shape(3, 32, 1), 8).tolist() == [[0, 0, 0]]
 
 
 @pytest.mark.parametrize("mask", [{}, {"causal": True, "window": 20}], ids=str)
@@ -185,7 +185,7 @@ def test_the_kernel_counts_its_rescalings(device, mask):
     inputs = build(Options(N=40, Nk=50, heads=2, **TINY), Data(seed=7)).steps[0].args[:2]
     Q, K = (x.reshape(2, -1, 4) for x in inputs)
     shape = Shape(40, 50, 4, 2, bool(mask), 10, 0.5, window=mask.get("window", 0))
-    assert np.array_equal(out["rescalings"], rescalings(Q, K, shape))
+    assert np.array_equal(out["rescalings"], rescalings(Q, K, shape, 8))
     assert next(f.value for f in launch.facts if f.label == "Rescalings") == out["rescalings"].sum() > 0
 
 
