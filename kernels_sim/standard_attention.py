@@ -164,26 +164,30 @@ def make_softmax() -> Any:
     return softmax
 
 
-@cache
 def make_output(dv: int, causal: bool) -> Any:
-    """Return the kernel output(P, V, O, q_start).
+    """Return the kernel output(P, V, O, q_start), O = P V; see make_weighted_rows."""
+    return make_weighted_rows("output", dv, causal)
 
-    P (heads, N, Nk), V (heads, Nk, dv), O (heads, N, dv), of any float type. Grid (ceil(dv / 32), ceil(N /
-    32), heads), block (32, 8).
+
+@cache
+def make_weighted_rows(name: str, width: int, causal: bool) -> Any:
+    """Return a kernel name(W, keys, rows, q_start): rows = W keys, a row's sum over the keys that it sees.
+
+    W (heads, N, Nk), keys (heads, Nk, width), rows (heads, N, width), of any float type. Grid (ceil(width /
+    32), ceil(N / 32), heads), block (32, 8).
     """
 
-    @cuda.jit
-    def output(P, V, O, q_start):
-        Ps = cuda.shared.array((TILE, TILE), float32)
-        Vs = cuda.shared.array((TILE, TILE), float32)
+    def weighted(W, keys, rows, q_start):
+        Ws = cuda.shared.array((TILE, TILE), float32)
+        Ks = cuda.shared.array((TILE, TILE), float32)
         acc = cuda.local.array(PER_THREAD, float32)
         x = cuda.threadIdx.x
         y = cuda.threadIdx.y
         head = cuda.blockIdx.z
         col = cuda.blockIdx.x * TILE + x
         row0 = cuda.blockIdx.y * TILE
-        n_rows = P.shape[1]
-        n_keys = P.shape[2]
+        n_rows = W.shape[1]
+        n_keys = W.shape[2]
         for r in range(PER_THREAD):
             acc[r] = ZERO
 
@@ -191,26 +195,27 @@ def make_output(dv: int, causal: bool) -> Any:
             for r in range(PER_THREAD):
                 i = y + TILE_WARPS * r
                 inside = row0 + i < n_rows and j0 + x < n_keys
-                Ps[i, x] = float32(P[head, row0 + i, j0 + x]) if inside else ZERO
-                Vs[i, x] = float32(V[head, j0 + i, col]) if j0 + i < n_keys and col < dv else ZERO
+                Ws[i, x] = float32(W[head, row0 + i, j0 + x]) if inside else ZERO
+                Ks[i, x] = float32(keys[head, j0 + i, col]) if j0 + i < n_keys and col < width else ZERO
             cuda.syncthreads()
             for j in range(min(TILE, n_keys - j0)):
-                v = Vs[j, x]
+                key = Ks[j, x]
                 for r in range(PER_THREAD):
                     if causal:
-                        # 0 * NaN is NaN: a value that the row does not see must not get in with weight 0.
-                        seen = v if j0 + j <= q_start + row0 + y + TILE_WARPS * r else ZERO
-                        acc[r] += Ps[y + TILE_WARPS * r, j] * seen
+                        # 0 * NaN is NaN: a key that the row does not see must not get in with weight 0.
+                        seen = key if j0 + j <= q_start + row0 + y + TILE_WARPS * r else ZERO
+                        acc[r] += Ws[y + TILE_WARPS * r, j] * seen
                     else:
-                        acc[r] += Ps[y + TILE_WARPS * r, j] * v
+                        acc[r] += Ws[y + TILE_WARPS * r, j] * key
             cuda.syncthreads()
 
         for r in range(PER_THREAD):
             row = row0 + y + TILE_WARPS * r
-            if row < n_rows and col < dv:
-                O[head, row, col] = acc[r]
+            if row < n_rows and col < width:
+                rows[head, row, col] = acc[r]
 
-    return output
+    weighted.__name__ = name
+    return cuda.jit(weighted)
 
 
 @dataclass(frozen=True)
@@ -308,7 +313,7 @@ def moved(shape: Shape) -> int:
 
 def closed_forms(shape: Shape, size: int = 4) -> tuple[dict[str, int], ...]:
     """Return the counters of the three launches; size: bytes of an element of Q, K, V, P and O."""
-    return scores_form(shape, size), softmax_form(shape, size), output_form(shape, size)
+    return scores_form(shape, size), softmax_form(shape, size), weighted_rows_form(shape, shape.dv, size)
 
 
 def scores_form(shape: Shape, size: int = 4) -> dict[str, int]:
@@ -322,15 +327,18 @@ def scores_form(shape: Shape, size: int = 4) -> dict[str, int]:
     return forms | once(H, (size * N * d, size * Nk * d), (4 * N * Nk,))
 
 
-def output_form(shape: Shape, size: int = 4) -> dict[str, int]:
-    """Return the counters of the output launch: a block loads 32 rows of P, whole, and 32 columns of V."""
-    H, N, Nk, dv = shape.heads, shape.N, shape.Nk, shape.dv
-    rows, columns = ceil_div(N, TILE), ceil_div(dv, TILE)
-    loads = row_segments(H * N, Nk, size) * columns + row_segments(H * Nk, dv, size) * rows
-    stores = row_segments(H * N, dv, size)
+def weighted_rows_form(shape: Shape, width: int, size: int = 4) -> dict[str, int]:
+    """Return the counters of O = P V or dQ = dS K: a block loads 32 rows of P, whole, and 32 columns of V.
+
+    width: columns of V or K.
+    """
+    H, N, Nk = shape.heads, shape.N, shape.Nk
+    rows, columns = ceil_div(N, TILE), ceil_div(width, TILE)
+    loads = row_segments(H * N, Nk, size) * columns + row_segments(H * Nk, width, size) * rows
+    stores = row_segments(H * N, width, size)
     forms = product_form(H * rows * columns, Nk, loads, stores)
     forms |= arithmetic((H * rows * columns * TILE * TILE * Nk, {"ffma": 1}))
-    return forms | once(H, (size * N * Nk, size * Nk * dv), (size * N * dv,))
+    return forms | once(H, (size * N * Nk, size * Nk * width), (size * N * width,))
 
 
 def softmax_form(shape: Shape, size: int = 4) -> dict[str, int]:

@@ -59,9 +59,11 @@ from kernels_sim.standard_attention import (
     TILE,
     TILE_WARPS,
     key_tiles,
+    make_weighted_rows,
     once,
     product_form,
     recorded_of,
+    weighted_rows_form,
 )
 
 NAME = "standard_attention_backward"
@@ -153,53 +155,9 @@ def make_score_gradient(causal: bool) -> Any:
     return score_gradient
 
 
-@cache
 def make_query_gradient(d: int, causal: bool) -> Any:
-    """Return the kernel query_gradient(dS, K, dQ, q_start).
-
-    dS (heads, N, Nk), K (heads, Nk, d), dQ (heads, N, d), of any float type. Grid (ceil(d / 32), ceil(N /
-    32), heads), block (32, 8).
-    """
-
-    @cuda.jit
-    def query_gradient(dS, K, dQ, q_start):
-        Ss = cuda.shared.array((TILE, TILE), float32)
-        Ks = cuda.shared.array((TILE, TILE), float32)
-        acc = cuda.local.array(PER_THREAD, float32)
-        x = cuda.threadIdx.x
-        y = cuda.threadIdx.y
-        head = cuda.blockIdx.z
-        col = cuda.blockIdx.x * TILE + x
-        row0 = cuda.blockIdx.y * TILE
-        n_rows = dS.shape[1]
-        n_keys = dS.shape[2]
-        for r in range(PER_THREAD):
-            acc[r] = ZERO
-
-        for j0 in range(0, n_keys, TILE):
-            for r in range(PER_THREAD):
-                i = y + TILE_WARPS * r
-                inside = row0 + i < n_rows and j0 + x < n_keys
-                Ss[i, x] = float32(dS[head, row0 + i, j0 + x]) if inside else ZERO
-                Ks[i, x] = float32(K[head, j0 + i, col]) if j0 + i < n_keys and col < d else ZERO
-            cuda.syncthreads()
-            for j in range(min(TILE, n_keys - j0)):
-                key = Ks[j, x]
-                for r in range(PER_THREAD):
-                    if causal:
-                        # 0 * NaN is NaN: a key that the row does not see must not get in with weight 0.
-                        seen = key if j0 + j <= q_start + row0 + y + TILE_WARPS * r else ZERO
-                        acc[r] += Ss[y + TILE_WARPS * r, j] * seen
-                    else:
-                        acc[r] += Ss[y + TILE_WARPS * r, j] * key
-            cuda.syncthreads()
-
-        for r in range(PER_THREAD):
-            row = row0 + y + TILE_WARPS * r
-            if row < n_rows and col < d:
-                dQ[head, row, col] = acc[r]
-
-    return query_gradient
+    """Return the kernel query_gradient(dS, K, dQ, q_start), dQ = dS K; see standard_attention.py."""
+    return make_weighted_rows("query_gradient", d, causal)
 
 
 def make_value_gradient(dv: int, causal: bool) -> Any:
@@ -371,7 +329,7 @@ def closed_forms(shape: Shape, size: int = 4) -> tuple[dict[str, int], ...]:
         transposed_form(shape, shape.dv, size),
         weight_form(shape, size),
         score_form(shape, size),
-        query_form(shape, size),
+        weighted_rows_form(shape, shape.d, size),
         transposed_form(shape, shape.d, size),
     )
 
@@ -392,15 +350,6 @@ def weight_form(shape: Shape, size: int = 4) -> dict[str, int]:
     loads = row_segments(H * N, dv, size) * keys + row_segments(H * Nk, dv, size) * rows
     forms = _tiled(H * rows * keys, dv, loads, row_segments(H * N, Nk))
     return forms | once(H, (size * N * dv, size * Nk * dv), (4 * N * Nk,))
-
-
-def query_form(shape: Shape, size: int = 4) -> dict[str, int]:
-    """Return the counters of dQ: a block loads 32 rows of dS, whole, and 32 columns of K."""
-    H, N, Nk, d = shape.heads, shape.N, shape.Nk, shape.d
-    rows, columns = ceil_div(N, TILE), ceil_div(d, TILE)
-    loads = row_segments(H * N, Nk, size) * columns + row_segments(H * Nk, d, size) * rows
-    forms = _tiled(H * rows * columns, Nk, loads, row_segments(H * N, d, size))
-    return forms | once(H, (size * N * Nk, size * Nk * d), (size * N * d,))
 
 
 def _tiled(blocks: int, depth: int, loads: Access, stores: Access) -> dict[str, int]:

@@ -17,9 +17,9 @@ from kernels_sim.standard_attention import (
     closed_forms,
     facts,
     moved,
-    output_form,
     scores_form,
     softmax_form,
+    weighted_rows_form,
 )
 
 SMALL = [
@@ -72,13 +72,13 @@ def test_the_padded_tile_has_no_bank_conflicts():
 
 def test_products_multiply_whole_tiles():
     assert scores_form(Shape(33, 1, 7))["arithmetic.ffma"] == 2 * 1024 * 7
-    assert output_form(Shape(33, 5, 40))["arithmetic.ffma"] == 2 * 2 * 1024 * 5
+    assert weighted_rows_form(Shape(33, 5, 40), 40)["arithmetic.ffma"] == 2 * 2 * 1024 * 5
 
 
 def test_causal_saves_no_traffic_and_no_products():
     free, causal = Shape(65, 65, 16), Shape(65, 65, 16, causal=True)
     assert scores_form(free) == scores_form(causal)
-    assert output_form(free) == output_form(causal)
+    assert weighted_rows_form(free, free.dv) == weighted_rows_form(causal, causal.dv)
 
 
 def test_softmax_costs_14_ffma_1_fmul_and_4_fadd_an_element_and_127_fadd_a_row():
@@ -97,7 +97,7 @@ def test_softmax_reads_s_three_times():
 
 def test_dram_moves_the_ideal_elements_where_all_fits_l2():
     shape = Shape(128, 128, 64)
-    forms = scores_form(shape), softmax_form(shape), output_form(shape)
+    forms = scores_form(shape), softmax_form(shape), weighted_rows_form(shape, shape.dv)
     moved = sum(form["hierarchy.dram_read_bytes"] + form["hierarchy.dirty_bytes"] for form in forms)
     assert moved == 4 * io_standard(shape)
 

@@ -11,13 +11,13 @@ from gpusim.launch import counter
 from kernels_sim.attention import Shape, io_standard_backward
 from kernels_sim.problem import Data
 from kernels_sim.run import largest_error, run_problem
+from kernels_sim.standard_attention import weighted_rows_form
 from kernels_sim.standard_attention_backward import (
     Options,
     build,
     closed_forms,
     facts,
     moved,
-    query_form,
     score_form,
     transposed_form,
     weight_form,
@@ -82,7 +82,7 @@ def test_each_product_loads_its_inputs_once_for_every_tile_of_32():
     matrix = 64 * 96
     assert transposed_form(shape, 40)["global_load.lanes"] == 2 * matrix + 3 * 64 * 40
     assert weight_form(shape)["global_load.lanes"] == 3 * 64 * 40 + 2 * 96 * 40
-    assert query_form(shape)["global_load.lanes"] == matrix + 2 * 96 * 16
+    assert weighted_rows_form(shape, 16)["global_load.lanes"] == matrix + 2 * 96 * 16
     assert transposed_form(shape, 16)["global_load.lanes"] == matrix + 3 * 64 * 16
 
 
