@@ -23,7 +23,7 @@ simulate: $(VENV)/.installed ## Set up, then run FlashAttention's forward pass o
 test: $(VENV)/.installed-test ## Set up, then run the fast tests; no GPU, torch or Triton
 	$(PYTEST) -m "not full"
 
-test-full: $(VENV)/.installed-test ## Run every test, the long sweeps too, but for `make random`
+test-full: $(VENV)/.installed-full ## Run every test, with torch, the long sweeps too, but for `make random`
 	$(PYTEST) -m "not random"
 
 random: $(VENV)/.installed-test ## Hold 2,000 random kernels against both oracles (half an hour)
@@ -61,6 +61,12 @@ $(VENV)/.installed-test: pyproject.toml | $(VENV)/bin/python
 	@echo "Installing into $(VENV), with what the tests need (once; a minute or two)."
 	@$(BIN)/python -m pip install --quiet -e '.[test]'
 	@touch $(VENV)/.installed $@
+
+# torch on Linux brings CUDA with it; PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu takes it without.
+$(VENV)/.installed-full: pyproject.toml | $(VENV)/bin/python
+	@echo "Installing into $(VENV), with torch, which some tests ask for gradients (once; some minutes)."
+	@$(BIN)/python -m pip install --quiet -e '.[full]'
+	@touch $(VENV)/.installed $(VENV)/.installed-test $@
 
 $(VENV)/.installed-conformance: pyproject.toml | $(VENV)/bin/python
 	@echo "Installing into $(VENV), with numba-cuda and what its tests need (once; a minute or two)."

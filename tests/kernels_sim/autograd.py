@@ -33,11 +33,10 @@ def inputs(shape: Shape, seed: int = 11) -> list[np.ndarray]:
     return [rng.standard_normal(size) for size in sizes]
 
 
-def autograd(Q: Any, K: Any, V: Any, dO: Any, shape: Shape) -> dict[str, np.ndarray]:
-    """Return O, L and the gradients of sum(O * dO) as torch finds them."""
+def visible_keys(shape: Shape) -> Any:
+    """Return whether a row sees a key, a torch tensor (N, Nk)."""
     import torch
 
-    q, k, v = (torch.tensor(np.asarray(x, np.float64), requires_grad=True) for x in (Q, K, V))
     at = shape.q_start + torch.arange(shape.N)[:, None]
     key = torch.arange(shape.Nk)[None, :]
     visible = torch.ones(shape.N, shape.Nk, dtype=torch.bool)
@@ -45,6 +44,25 @@ def autograd(Q: Any, K: Any, V: Any, dO: Any, shape: Shape) -> dict[str, np.ndar
         visible &= key <= at
     if shape.window:
         visible &= key > at - shape.window
+    return visible
+
+
+def sdpa(Q: Any, K: Any, V: Any, shape: Shape) -> np.ndarray:
+    """Return O as torch's scaled_dot_product_attention has it, in float64; every row has to see a key."""
+    import torch
+
+    q, k, v = (torch.tensor(np.asarray(x, np.float64))[None] for x in (Q, K, V))
+    found = torch.nn.functional.scaled_dot_product_attention(
+        q, k, v, visible_keys(shape), scale=shape.scale, enable_gqa=True)
+    return found[0].numpy()
+
+
+def autograd(Q: Any, K: Any, V: Any, dO: Any, shape: Shape) -> dict[str, np.ndarray]:
+    """Return O, L and the gradients of sum(O * dO) as torch finds them."""
+    import torch
+
+    q, k, v = (torch.tensor(np.asarray(x, np.float64), requires_grad=True) for x in (Q, K, V))
+    visible = visible_keys(shape)
     scores = shape.scale * q @ k.repeat_interleave(shape.group, 0).transpose(1, 2)
     weights = torch.where(visible, torch.exp(torch.where(visible, scores, 0.0)), 0.0)
     total = weights.sum(-1)

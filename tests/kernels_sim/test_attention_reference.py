@@ -98,7 +98,6 @@ def test_output_and_gradients_are_those_that_autograd_recorded(case):
 @pytest.mark.full
 @pytest.mark.parametrize("case", range(len(CASES)))
 def test_output_and_gradients_are_those_of_autograd_now(case):
-    pytest.importorskip("torch")
     shape = CASES[case]
     given = inputs(shape, seed=12)
     theirs = autograd(*given, shape)

@@ -200,7 +200,6 @@ def test_delta_moves_8_times_the_bytes_it_asks_for():
 
 @pytest.mark.full
 def test_the_five_launches_one_after_another_give_the_gradients_of_autograd(device):
-    pytest.importorskip("torch")
     assert_whole_pass(device, autograd)
 
 
