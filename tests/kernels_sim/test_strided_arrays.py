@@ -11,6 +11,7 @@ import pytest
 
 from dsl.device import Device
 from gpusim.arch import get_arch
+from gpusim.errors import KernelMistake
 from kernels_sim import find
 from kernels_sim.problem import Data
 from kernels_sim.run import run_problem
@@ -80,6 +81,23 @@ def test_standard_attention_gives_the_same_bits_and_twice_the_sectors_where_colu
     assert usual[0].counters.global_load.sectors == 64 * 4
     assert apart[0].counters.global_load.sectors == 64 * 8
     assert apart[0].counters.global_load.requests == usual[0].counters.global_load.requests == 64
+
+
+def test_one_thread_a_row_gives_the_same_bits_where_the_rows_of_a_head_lie_together(device):
+    def rows_together(step, at, x):
+        return np.ascontiguousarray(x.swapaxes(1, 2)).swapaxes(1, 2) if at in (0, 1, 2) else x
+
+    options = {"T": 40, "d": 16, "H": 2, "HKV": 1, "causal": True, "Br": 32, "Bc": 16}
+    apart, found = run(device, "flash_row_forward", rows_together, **options)
+    usual, expected = run(device, "flash_row_forward", lambda step, at, x: x, **options)
+    assert np.array_equal(found["O"], expected["O"]) and np.array_equal(found["L"], expected["L"])
+    assert apart[0].counters.global_load.requests == usual[0].counters.global_load.requests
+
+
+def test_the_tensor_core_variant_refuses_rows_that_lie_apart_as_its_copies_take_16_bytes(device):
+    options = {"variant": "mma", "N": 40, "d": 32, "heads": 3, "Br": 16, "Bc": 16}
+    with pytest.raises(KernelMistake, match="ptx.cp_async_cg from 'Q'.*pass a C-contiguous array"):
+        run(device, "flash_forward", lambda step, at, x: heads_between_rows(x) if at == 0 else x, **options)
 
 
 def test_expanded_keys_and_values_are_one_head_for_all(device):
