@@ -173,7 +173,6 @@ def test_float32_in_the_order_of_the_lanes_is_near_float64(i):
 @pytest.mark.full
 @pytest.mark.parametrize("i", range(len(CASES)))
 def test_the_recorded_answers_are_torchs(i):
-    pytest.importorskip("torch")
     for name, x in autograd(inputs(CASES[i]), CASES[i]).items():
         assert np.allclose(x, RECORDED[f"{i}.{name}"], rtol=0, atol=1e-12)
 
