@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType, FunctionType
 
+from dsl.folding import Folder
 from dsl.webs import Webs, split
 from gpusim.errors import UnsupportedFeature
 
@@ -69,6 +70,7 @@ def _definition(text: str, file: str, name: str, first_line: int) -> Source:
                 raise UnsupportedFeature(
                     f"{file}:{node.lineno}: async def is not in the kernel language; write a plain def"
                 )
+            Folder().visit(node)
             return Source(file, node, split(node))
     raise UnsupportedFeature(
         f"{file}:{first_line}: the source of {name} is not there; has the file changed since it was imported?"

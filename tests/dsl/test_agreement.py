@@ -12,7 +12,7 @@ import pytest
 
 import gpusim
 from dsl import cuda, oracle
-from gpusim.errors import EndlessLoop, KernelFault
+from gpusim.errors import EndlessLoop, KernelFault, UnsupportedFeature
 
 ENGINES = ("compiled", "ir", "oracle")
 
@@ -159,6 +159,26 @@ def test_division_by_zero_powers_of_negative_numbers_and_wide_shifts_have_the_ma
         [1 << 31, 0, 1 << 31, nan, -inf, -0.5, -2, -(2.0**-31), -1 - (1 << 31) + 5, -(1 << 31), -1],
     ]
     np.testing.assert_array_equal(got, rows)
+
+
+@cuda.jit
+def worked_out(out):
+    out[0] = 9223372036854775807 + 1
+    out[1] = 2**-1 + 7 // 2
+    out[2] = -True + ~5
+    out[3] = 1.0 // -0.0
+
+
+@cuda.jit
+def too_large(out):
+    out[0] = 4294967297**2
+
+
+def test_arithmetic_between_numbers_of_the_source_is_worked_out_by_python() -> None:
+    # The first is 2^63, a uint64; the sum of two int64 would be -2^63. The last is left to the machine.
+    assert everywhere(worked_out, 1, np.zeros(4)).tolist() == [2.0**63, 3.5, -7, -np.inf]
+    with pytest.raises(UnsupportedFeature, match="the integer 18446744082299486209 does not fit in 64 bits"):
+        too_large[1, 1](np.zeros(1))
 
 
 @cuda.jit
