@@ -10,6 +10,7 @@ compiled engine.
 from __future__ import annotations
 
 import ast
+import dis
 import functools
 import linecache
 from collections.abc import Set
@@ -57,6 +58,17 @@ def _loops_of(code: CodeType) -> dict[int, FollowedLoop] | None:
     return {line: loop for line, loop in loops.items() if line in lines}
 
 
+@functools.cache
+def _line_starts(code: CodeType) -> frozenset[int]:
+    """Return the offsets at which a line begins, or begins again: its first ones, and where loops jump back.
+
+    Python 3.12 tells of a line once more in its middle, after a call of `__getitem__` that it has inlined.
+    """
+    jumps = (i for i in dis.get_instructions(code) if i.opcode in dis.hasjrel or i.opcode in dis.hasjabs)
+    back = {i.argval for i in jumps if i.argval <= i.offset}
+    return frozenset(back.union(offset for offset, _ in dis.findlinestarts(code)))
+
+
 class Iterations:
     """Be the trace function of a thread: tell the thread its iterations, and count steps of while loops.
 
@@ -76,9 +88,10 @@ class Iterations:
         thread, loops = self.recorder.thread, _loops_of(frame.f_code)
         _leave(thread, frame, frame.f_lineno if event == "line" else 0)
         loop = loops.get(frame.f_lineno) if loops is not None else None
-        if event == "line" and (loops is None or (loop is not None and loop.spins)):
+        begins = event == "line" and frame.f_lasti in _line_starts(frame.f_code)
+        if begins and (loops is None or (loop is not None and loop.spins)):
             self.recorder.step(frame.f_code.co_filename, frame.f_lineno)
-        if event == "line" and loop is not None:
+        if begins and loop is not None:
             self._iterate(thread, frame, loop)
         return self._follow
 

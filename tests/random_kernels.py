@@ -82,11 +82,9 @@ def kernel(a, x, outf, outi, outd, gi, gl, gf, gu, ticks, n):
     cuda.syncthreads()
 '''
 TAIL = """
-    outi[i, 0] += i0 + 3 * i1 + j0 + b0
-    outf[i, 0] = f0
-    outf[i, 1] += f1
-    outd[i, 0] = d0
-    outd[i, 1] = p[0] + float64(q[1])
+    outi[i, 0] ^= i0 + 3 * i1 + j0 + b0
+    outf[i, 0], outf[i, 1] = f0, f1
+    outd[i, 0], outd[i, 1] = d0, p[0] + float64(q[1])
 """
 BLOCKS = ((32, 1), (34, 1), (12, 1), (17, 2), (32, 2))
 COMMUTING = ("add", "max", "xor", "sub", "min", "and_", "or_")
@@ -123,7 +121,10 @@ class Scope:
 
 # ---------------------------------------------------------------------------------------- expressions
 
-NUMBERS = ("0", "1", "2", "-1", "3", "7", "31", "-5", "1000", "2147483647", "-4294967297")
+NUMBERS = (
+    "0", "1", "2", "-1", "3", "7", "31", "-5", "1000", "int64(2147483647)", "int64(-4294967297)",
+)  # fmt: skip
+"""As literals the last two would have products that Python works out, and that fit no 64 bits."""
 INTEGERS = (
     "({I} + {I})", "({I} - {I})", "({I} * {I})", "({I} // {I})", "({I} % {I})", "({I} & {I})", "({I} | {I})",
     "({I} ^ {I})", "(-{I})", "(~{I})", "({I} << ({I} % 9))", "({I} >> ({I} % 9))", "min({I}, {I})",
@@ -210,8 +211,13 @@ class Filler:
     def __init__(self, draw: Any, scope: Scope) -> None:
         self.draw, self.scope = draw, scope
 
-    def __call__(self, template: str, depth: int = 2) -> str:
-        """Return a template with {I}, {F}, {D} and {B} filled by expressions up to `depth` levels deep."""
+    def __call__(self, template: str, depth: int | None = None) -> str:
+        """Return a template with {I}, {F}, {D} and {B} filled by expressions up to `depth` levels deep.
+
+        Not given, it is drawn: where all are deep, a kernel takes LLVM four times as long and says no more.
+        """
+        if depth is None:
+            depth = self.draw(st.sampled_from((0, 1, 0, 2)))
 
         def fill(hole: re.Match[str]) -> str:
             if hole[1] == "threads":
@@ -316,8 +322,9 @@ def statement(draw: Any, scope: Scope) -> Tree:
 
 @cache
 def body(scope: Scope) -> st.SearchStrategy[Tree]:
-    """Return the strategy for one to three statements."""
-    return st.lists(statement(scope), min_size=1, max_size=3).map(lambda found: sum(found, []))
+    """Return the strategy for one to three statements, one or two deep inside."""
+    most = 3 if scope.depth < 2 else 2
+    return st.lists(statement(scope), min_size=1, max_size=most).map(lambda found: sum(found, []))
 
 
 @st.composite

@@ -28,7 +28,7 @@ SPACES = (
     "global_load", "global_store", "global_red", "global_atom", "local_load", "local_store", "shared_load",
     "shared_store", "shared_atom",
 )  # fmt: skip
-SHARDS = 8
+SHARDS = 16
 """The 2,000 kernels of a full run come in this many tests of different seeds, for several processes."""
 _numbers = count()
 
@@ -179,6 +179,26 @@ def test_lanes_meet_in_equal_iterations_of_a_while_loop_that_some_of_them_skip()
     # k = 1: the four even lanes; k = 2 and 3: all eight. Each loads x and o, and stores o.
     assert (compiled.counters.global_load.requests, compiled.counters.global_load.lanes) == (6, 40)
     assert compiled.arrays[1].tolist() == [48 + 3 * t if t % 2 == 0 else 40 + 2 * t for t in range(8)]
+
+
+@cuda.jit
+def loads_in_a_test(o):
+    q = cuda.local.array(3, np.int64)
+    t = cuda.threadIdx.x
+    q[0] = 1
+    q[1] = 2
+    q[2] = 3
+    k = 0
+    while k < (1 if t % 2 == 0 else q[t % 3]):
+        k += 1
+    o[t] = k
+
+
+def test_lanes_meet_in_a_while_test_of_which_some_see_only_a_part():
+    # Odd lanes load q[t % 3] = 2, 1, 3, 2, 1, 3 once more than they go around: 6, 6, 4 and 2 lanes.
+    compiled = hold(loads_in_a_test, 1, (12, 1, 1), (np.zeros(12, np.int32),))
+    assert compiled.arrays[0].tolist() == [1, 2, 1, 1, 1, 3, 1, 2, 1, 1, 1, 3]
+    assert (compiled.counters.local_load.requests, compiled.counters.local_load.lanes) == (4, 18)
 
 
 @cuda.jit
