@@ -1,7 +1,7 @@
 """Work out arithmetic between numbers of the source, as Python does before numba sees the code.
 
-It models nothing of the card. `9223372036854775807 + 1` is the constant 2^63, which is a uint64, and no sum of
-two int64 that wraps; `2 ** -1` is 0.5. What it leaves out: names, also those of constants, and what Python
+It models nothing of the card. `9223372036854775807 + 1` is the constant 2^63, which is a uint64, and no sum
+of two int64 that wraps; `2 ** -1` is 0.5. What it leaves out: names, also those of constants, and what Python
 leaves to the program: divisions by zero and numbers of more than 128 bits.
 """
 
