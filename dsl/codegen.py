@@ -36,7 +36,8 @@ from dsl.ssa import Phi, Ssa, constant_trips, loop_exits
 STACK_ELEMENTS = 32
 """Private arrays up to this size are LLVM stack slots, which its passes turn into vector registers.
 
-Longer ones stay in the frame.
+Longer ones stay in the frame, and all of a kernel with mma: its fragments pass through memory anyway, and as
+registers they would meet in thousands of phis, on which LLVM spends minutes.
 """
 FLAGS = vector("i1")
 
@@ -134,6 +135,8 @@ class WarpCode:
         return self.options.needed is None or index in self.options.needed
 
     def _stack_array(self, array: ir.LocalArray) -> bool:
+        if any(isinstance(i, ir.Mma) for i in self.collectives):
+            return False
         elements = array.bytes // ir.BYTES[array.type]
         return elements <= STACK_ELEMENTS and array.name in self.options.register_arrays
 

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from dsl import cuda
+from dsl import cuda, ptx
 from dsl.device import Device, place_arguments
 from dsl.engine import Compiled, EngineRun, Key
 from dsl.launch import launch
@@ -612,3 +612,30 @@ def much_local(o):
 def test_more_local_memory_than_a_thread_can_have_is_refused():
     with pytest.raises(LaunchRefused, match="1,600,000 bytes of local arrays a thread, the limit is 524,288"):
         run(much_local, 1, 1, np.zeros(1))
+
+
+@cuda.jit
+def product(a):
+    total = cuda.local.array(4, float32)
+    for k in range(4):
+        total[k] = float32(0)
+    old = (total[0], total[1], total[2], total[3])
+    total[0], total[1], total[2], total[3] = ptx.mma_sync_m16n8k16_f32_f16((1, 2, 3, 4), (5, 6), old)
+    for k in range(4):
+        a[cuda.threadIdx.x, k] = total[k]
+
+
+@cuda.jit
+def no_product(a):
+    total = cuda.local.array(4, float32)
+    for k in range(4):
+        total[k] = float32(k)
+    for k in range(4):
+        a[cuda.threadIdx.x, k] = total[k]
+
+
+@pytest.mark.parametrize(("kernel", "in_registers"), [(product, False), (no_product, True)])
+def test_private_arrays_are_registers_of_the_machine_but_in_a_kernel_with_mma(kernel, in_registers):
+    fn = kernel.function((arg_type(np.zeros((32, 4), "f4")),))
+    text = Compiled(fn, Key((32, 1, 1), False, False, frozenset())).text
+    assert ("alloca [4 x <32 x float>]" in text) == in_registers
