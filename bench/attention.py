@@ -24,9 +24,10 @@ MOST_SECONDS = 5.0
 
 def numpy_backward(problem: Problem, options: Any) -> list[np.ndarray]:
     """Return dQ, dK and dV of one head by the tiles of flash_backward, float32."""
-    Q, K, V, dO, L = (x[0] for x in problem.steps[1].args[:5])
+    Q, K, V, dO, L = (x[0].astype(np.float32, copy=False) for x in problem.steps[1].args[:5])
     q, k, v, do = (x.reshape(-1, options.d) for x in (Q, K, V, dO))
     o, scale = problem.steps[0].args[0][0].reshape(do.shape), np.float32(options.d**-0.5)
+    o = o.astype(np.float32, copy=False)
     delta = (do * o).sum(axis=1)
     dq, dk, dv = np.zeros_like(q), np.zeros_like(k), np.zeros_like(v)
     for j in range(0, len(k), options.Bc):
@@ -87,17 +88,19 @@ def merged(states: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> np.ndarra
 
 SAME_TILES: dict[str, Callable[[Problem, Any], list[np.ndarray]]] = {
     "flash_backward": numpy_backward,
+    "flash_backward mma": numpy_backward,
     "flash_decode": numpy_decode,
     "paged_attention_v2": numpy_paged,
     **SAME_ROWS,
 }
-"""Kernel -> what does the same tiles in numpy for a problem of its default options."""
+"""Kernel, or kernel and variant -> the same tiles in numpy, float32, for a problem of its default options."""
 
 
 def timed(name: str, device: Device, interleaved: Callable[..., list[float]]) -> tuple[float, float, float]:
     """Return the seconds of a first run, which compiles, of later ones, and of numpy's same tiles."""
-    spec = find(name)
-    options = spec.options()
+    kernel, *variant = name.split()
+    spec = find(kernel)
+    options = spec.options(**({"variant": variant[0]} if variant else {}))
     problem = spec.build(options, Data(0))
     problem.reference = None
     start = time.perf_counter()

@@ -26,14 +26,15 @@ What to look at in the report:
 With --dtype float16 or bfloat16, Q, K, V, O, dO, dK and dV are held in 16 bits; dQ is added up in float32 and
 stays it, as a card has no atomics that would round 16-bit sums well.
 
-What it leaves out: tensor cores, asynchronous copies, the gradient of L. O and L are the float64 reference's,
+--variant mma is flash_backward_mma.py: the same tiles on tensor cores. What this file leaves out: the
+gradient of L. O and L are the float64 reference's,
 rounded: what a forward pass would hand over.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -62,13 +63,15 @@ from kernels_sim.flash_backward_counts import (
     strips,
     workspace_bytes,
 )
-from kernels_sim.formulas import ELEMENT_BYTES, WARP, ceil_div
+from kernels_sim.formulas import ELEMENT_BYTES, WARP, ceil_div, require_choice
 from kernels_sim.problem import Data, Fact, KernelSpec, Problem, Step
 from kernels_sim.registers import recorded
 
 float32 = np.float32
 ZERO = np.float32(0)
 
+VARIANTS = {"simt": "float32", "mma": "float16"}
+"""Variants -> the type of Q, K, V, O, dO, dK and dV where none is given."""
 STRIP = 4
 """Query rows that a thread works on at a time."""
 ROWS = 4
@@ -369,8 +372,11 @@ class Options:
     deterministic: bool = field(
         default=False, metadata={"help": "sum dQ in a fixed order: a workspace and a launch more"}
     )
-    dtype: str = field(default="float32", metadata={
-        "help": "type of Q, K, V, O, dO, dK and dV; all else is float32", "choices": tuple(DTYPES)})
+    dtype: str | None = field(default=None, metadata={
+        "help": "type of Q, K, V, O, dO, dK and dV; not given: float32, for mma float16 (and no float32)",
+        "choices": tuple(DTYPES)})
+    variant: str = field(default="simt", metadata={
+        "help": "simt: CUDA cores; mma: tensor cores, 16-bit dQ too", "choices": tuple(VARIANTS)})
 
 
 def check_tile(tile: Tile) -> None:
@@ -394,17 +400,23 @@ def build(options: Options, data: Data) -> Problem:
 
     Raises BadOption.
     """
-    shape, dtype = shape_of(options, DTYPES), DTYPES[options.dtype]
-    tile = Tile(shape.d, shape.dv, options.Br, options.Bc)
-    check_tile(tile)
+    require_choice("flash_backward", "variant", options.variant, VARIANTS)
+    options = replace(options, dtype=options.dtype or VARIANTS[options.variant])
+    if options.variant == "mma" and options.dtype == "float32":
+        why = "takes --dtype float16 or bfloat16, not float32: its products are of 16-bit numbers"
+        raise BadOption(f"flash_backward: --variant mma {why}")
+    shape, dtype = shape_of(options, DTYPES), DTYPES[str(options.dtype)]
     H, Hk, N, Nk, d, dv = shape.heads, shape.kv_heads, shape.N, shape.Nk, shape.d, shape.dv
     sizes = (H, N * d), (Hk, Nk * d), (Hk, Nk * dv), (H, N * dv)
     Q, K, V, dO = (data.normal(*of, dtype=dtype) for of in sizes)
     O, L = data.filled(0, H, N * dv, dtype=dtype), data.filled(0, H, N)
-    D, dQ = data.filled(np.nan, H, N), data.filled(np.nan, H, N * d)
+    D = data.filled(np.nan, H, N)
+    dQ = data.filled(np.nan, H, N * d, dtype=dtype if options.variant == "mma" else np.float32)
     dK, dV = (data.filled(np.nan, *of, dtype=dtype) for of in sizes[1:3])
-    steps = _steps(options, shape, tile, data, (Q, K, V, dO, L, D, dQ, dK, dV), O)
-    said = facts(shape, tile, options.deterministic, [step.closed_form for step in steps])
+    from kernels_sim import flash_backward_mma  # it takes this module's small launches
+
+    make = flash_backward_mma.steps if options.variant == "mma" else _steps
+    steps, said = make(options, shape, data, (Q, K, V, dO, L, D, dQ, dK, dV), O)
     if data.virtual:
         return Problem("flash_backward", steps, {"dQ": dQ, "dK": dK, "dV": dV}, facts=said)
 
@@ -416,13 +428,17 @@ def build(options: Options, data: Data) -> Problem:
     def expected() -> dict[str, np.ndarray]:
         return dict(zip(outputs, gradients(q, k, v, do, shape), strict=True))
 
-    return Problem("flash_backward", steps, outputs, expected, TOLERANCES[options.dtype], said)
+    return Problem("flash_backward", steps, outputs, expected, TOLERANCES[str(options.dtype)], said)
 
 
 def _steps(
-    options: Options, shape: Shape, tile: Tile, data: Data, arrays: tuple[Any, ...], O: Any
-) -> tuple[Step, ...]:
-    """Return the launches: the first one alone where there is no key, a third one if it is asked for."""
+    options: Options, shape: Shape, data: Data, arrays: tuple[Any, ...], O: Any
+) -> tuple[tuple[Step, ...], tuple[Fact, ...]]:
+    """Return the launches of the simt variant and their facts: the first one alone where there is no key, a
+    third one if it is asked for.
+    """
+    tile = Tile(shape.d, shape.dv, options.Br, options.Bc)
+    check_tile(tile)
     *_, dO, _, D, dQ, dK, dV = arrays
     rows = ceil_div(shape.N, ROWS), options.heads, options.batch
     fixed, tiles, windowed = options.deterministic, ceil_div(shape.Nk, tile.Bc), shape.window > 0
@@ -432,7 +448,7 @@ def _steps(
         delta_form(shape, zeroed, dO.dtype.itemsize), *_recorded(options, "delta"),
     )  # fmt: skip
     if not tiles:
-        return (delta,)
+        return (delta,), facts(shape, tile, fixed, [delta.closed_form])
     target = data.filled(np.nan, tiles, shape.heads, shape.N * shape.d) if fixed else dQ
     mask = shape.q_start, shape.window
     main = Step(
@@ -446,7 +462,8 @@ def _steps(
         (target, dQ, shape.Nk, *mask), 0, reduce_form(shape, tile),
         *_recorded(options, "reduce"),
     )  # fmt: skip
-    return (delta, main, reduce) if fixed else (delta, main)
+    steps = (delta, main, reduce) if fixed else (delta, main)
+    return steps, facts(shape, tile, fixed, [step.closed_form for step in steps])
 
 
 def _recorded(options: Options, launch: str) -> tuple[int | None, str]:

@@ -28,9 +28,10 @@ from kernels_sim.formulas import ELEMENT_BYTES, WARP, ceil_div, shared
 
 if TYPE_CHECKING:
     from kernels_sim.flash_backward import Tile
+    from kernels_sim.flash_backward_mma import Tile as TensorTile
 
 
-def atomic_adds(shape: Shape, tile: Tile) -> int:
+def atomic_adds(shape: Shape, tile: Tile | TensorTile) -> int:
     """Count the elements added to dQ over all heads: d a row of each visited tile."""
     visited = tiles_visited(shape, tile.Br, tile.Bc)
     return shape.heads * shape.d * int((visited * block_rows(shape, tile.Br)).sum())
@@ -51,7 +52,7 @@ def delta_form(shape: Shape, zeroed: bool, size: int = 4) -> dict[str, int]:
     return forms | {"warp_operations": 5 * len(rows), "hierarchy.l2_write": stores.sectors}
 
 
-def reduce_form(shape: Shape, tile: Tile) -> dict[str, int]:
+def reduce_form(shape: Shape, tile: Tile | TensorTile) -> dict[str, int]:
     """Return the counters of the last launch: each element loads and adds one number a visited tile."""
     loads = row_accesses(_rows_by_tile(shape, tile), shape.d)
     stores = row_accesses(np.arange(shape.heads * shape.N), shape.d)
@@ -88,7 +89,7 @@ def closed_form(shape: Shape, tile: Tile, deterministic: bool, size: int = 4) ->
     return forms | _shared(shape, tile) | _arithmetic(shape, tile)
 
 
-def _rows_by_tile(shape: Shape, tile: Tile) -> np.ndarray:
+def _rows_by_tile(shape: Shape, tile: Tile | TensorTile) -> np.ndarray:
     """List the rows of the workspace (tiles of keys, heads, N) that are written: those of visited tiles."""
     first, end = (np.repeat(x, block_rows(shape, tile.Br)) for x in block_tiles(shape, tile.Br, tile.Bc))
     tiles = np.arange(ceil_div(shape.Nk, tile.Bc))[:, None, None]

@@ -93,6 +93,10 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
         {"N": 17, "Nk": 21, "d": 3, "dv": 5, "Br": 8, "Bc": 9, "causal": True, "q_start": 4, "heads": 2,
          "kv_heads": 1},
         {"N": 12, "Nk": 18, "d": 4, "Br": 8, "Bc": 8, "window": 5, "q_start": 6, "deterministic": True},
+        {"N": 33, "Nk": 20, "d": 16, "dv": 32, "Br": 32, "Bc": 16, "causal": True, "q_start": 3,
+         "variant": "mma"},
+        {"N": 24, "d": 16, "Br": 32, "Bc": 32, "window": 5, "deterministic": True, "dtype": "bfloat16",
+         "variant": "mma"},
     ],
     "flash_decode": [
         {"Nq": 1, "Nk": 40, "d": 4, "splits": 2, "heads": 2},
@@ -142,7 +146,7 @@ BY_THREAD = [
     else case
     for case in CASES
 ]
-"""Three launches of 1,024 threads a block take the Python source 10 s a case and more."""
+"""The cases of the Python source."""
 DATA_DEPENDENT = {"histogram": "its bins are the data", "paged_attention_v2": "its pages are"}
 """Kernels whose addresses are data, and which."""
 SLOW = 5000
