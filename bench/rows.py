@@ -134,7 +134,7 @@ def numpy_norm_rope_backward(problem: Problem, options: Any) -> Arrays:
     *given, _, _, scale, eps = problem.steps[0].args
     grad_q, grad_k, grad_v, qk, f1, f2 = (x.astype(np.float32) for x in given)
     dy = np.concatenate([grad_q, grad_k], axis=1)
-    x = qk.reshape(dy.shape)
+    x = qk[:, : dy[0].size].reshape(dy.shape)
     rstd = 1 / np.sqrt((x * x).mean(axis=2, keepdims=True) + eps)
     normal = x * rstd
     g = f1[:, None] * dy + (f2[:, None] * dy).reshape(*x.shape[:2], -1, 2)[..., ::-1].reshape(x.shape)
@@ -159,6 +159,17 @@ def numpy_fp8_qkv(problem: Problem, options: Any) -> Arrays:
     return [*normalised(qkv[:, :wide].reshape(len(qkv), -1, options.d), f1, f2, eps), qkv[:, wide:]]
 
 
+def numpy_fp8_qkv_backward(problem: Problem, options: Any) -> Arrays:
+    """Return the gradients of x, of the weights and of their scale by the four launches, plain heads."""
+    _, of_weight, of_x, last = (step.args for step in problem.steps)
+    by_row, by_column = (a.astype(np.float32) for a in numpy_norm_rope_backward(problem, options))
+    of_scaled = by_column @ of_weight[1].astype(np.float32).T * (of_weight[3] * of_weight[4])
+    of_scaled = of_scaled.astype(bfloat16).astype(np.float32)
+    grad_x = by_row @ of_x[1].astype(np.float32).T * (of_x[3] * of_x[4])
+    weight, scale = last[1].astype(np.float32), last[2]
+    return [grad_x, of_scaled * scale, np.reshape((of_scaled * weight).sum(), 1)]
+
+
 SAME_ROWS: dict[str, Callable[[Problem, Any], Arrays]] = {
     "standard_attention": numpy_standard,
     "standard_attention_backward": numpy_standard_backward,
@@ -172,5 +183,6 @@ SAME_ROWS: dict[str, Callable[[Problem, Any], Arrays]] = {
     "qkv_norm_rope_fp8_backward": numpy_norm_rope_backward,
     "matmul_fp8": numpy_product,
     "fp8_qkv": numpy_fp8_qkv,
+    "fp8_qkv_backward": numpy_fp8_qkv_backward,
 }
 """Kernel -> the same work in numpy for a problem without masks, its outputs in the problem's order."""

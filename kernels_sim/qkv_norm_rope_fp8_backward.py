@@ -359,9 +359,17 @@ def facts(options: Options, v_dim: int, form: dict[str, int]) -> tuple[Fact, ...
 
 
 def closed_form(
-    tokens: int, heads: int, d: int, v_dim: int, rotary_dim: int, paired: bool, key_offset: bool
+    tokens: int,
+    heads: int,
+    d: int,
+    v_dim: int,
+    rotary_dim: int,
+    paired: bool,
+    key_offset: bool,
+    qk_width: int | None = None,
 ) -> dict[str, int]:
-    """Return what the counters must be.
+    """Return what the counters must be; qk_width: elements of qk from a token to the next, not given: 2 heads
+    d.
 
     A row of Q or K: a multiplication and 4 FFMA an element of the rotation, the squares, the dot product and
     the gradient, 2 multiplications more, and in all 32 lanes 10 additions, the mean with eps, a root, a
@@ -370,7 +378,10 @@ def closed_form(
     rows, width = tokens * heads, heads * (2 * d + v_dim)
     blocks = heads * ceil_div(tokens, TOKENS)
     shifted = (tokens - 1) * heads * (d - rotary_dim) if key_offset else 0
-    loads = row_segments(2 * rows, d, 2) + row_segments(rows, d, 2) * 2 + row_segments(rows, v_dim, 2)
+    qk_width = 2 * heads * d if qk_width is None else qk_width
+    loads = row_segments(rows, d, 2) * 2 + row_segments(rows, v_dim, 2)
+    of_qk = (token * qk_width + head * d for token in range(tokens) for head in range(2 * heads))
+    loads += runs(of_qk, 0, d, 2)
     loads += row_segments((2 if paired else 1) * tokens, d, 2) * (2 * (1 if paired else 2) * heads // 2)
     if shifted:
         loads += runs((row * d for row in range(heads, rows)), rotary_dim, d, 2)
@@ -393,7 +404,8 @@ def closed_form(
     forms["hierarchy.l2_write"] = (by_row + by_column).sectors
     wide, factor = 2 * rows * d, 2 * tokens * d * (2 if paired else 1)
     read = 2 * (2 * wide + rows * v_dim + factor)
-    pieces = 2 * wide, wide, 2 * rows * v_dim, factor, tokens * width
+    apart = (2 * qk_width, 4 * heads * d) if qk_width > 2 * heads * d else ()
+    pieces = 2 * wide, wide, 2 * rows * v_dim, factor, tokens * width, *apart
     return forms | dram_of_bytes(read + SCALE_BYTES, 2 * tokens * width, pieces)
 
 

@@ -70,6 +70,10 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
         {"tokens": 3, "model_dim": 16, "heads": 2, "d": 6, "v_dim": 4, "rotary_dim": 2, "key_offset": True},
         {"tokens": 2, "model_dim": 16, "heads": 2, "d": 8, "v_dim": 8, "paired": True},
     ],
+    "fp8_qkv_backward": [
+        {"tokens": 16, "model_dim": 16, "heads": 2, "d": 6, "v_dim": 4, "rotary_dim": 2, "key_offset": True},
+        {"tokens": 16, "model_dim": 16, "heads": 2, "d": 8, "v_dim": 8, "paired": True},
+    ],
     "histogram": [
         {"n": n, "bins": bins, "variant": variant}
         for n, bins in ((1, 1), (512, 256), (1003, 37), (70_000, 256))

@@ -59,6 +59,12 @@ def inputs(case: Case, seed: int = 5) -> dict[str, np.ndarray]:
     return {name: np.asarray(rng.standard_normal(size)) for name, size in zip(GIVEN, sizes, strict=True)}
 
 
+def recorded(i: int) -> dict[str, np.ndarray]:
+    """Return the recorded inputs and answers of case i by their names."""
+    arrays = np.load(RECORD)
+    return {name: arrays[f"{i}.{name}"] for name in GIVEN + FOUND}
+
+
 def autograd(given: dict[str, np.ndarray], case: Case) -> dict[str, np.ndarray]:
     """Return the outputs and the gradients of sum(q grad_q + k grad_k) + sum(v grad_v), by FOUND's names."""
     import torch

@@ -14,6 +14,7 @@ SMALL = {
     "qk_norm_rope": {"tokens": 5, "heads": 2, "d": 16},
     "qkv_norm_rope_fp8_backward": {"tokens": 5, "heads": 2, "d": 16},
     "matmul_fp8": {"M": 5, "N": 16, "K": 48},
+    "fp8_qkv_backward": {"tokens": 16, "model_dim": 32, "heads": 2, "d": 16},
     "fp8_qkv": {"tokens": 5, "model_dim": 32, "heads": 2, "d": 16},
 }
 
