@@ -10,7 +10,8 @@ from __future__ import annotations
 from dsl.ir_tensor import COLUMNS, PARTS, ROWS
 from dsl.llvm import LANES
 from dsl.matrix_ops import LEAST_EXPONENT
-from dsl.tensor_sum_ll import BLOCK, Numbers, numbers_of, tensor_sum
+from dsl.tensor_integer_ll import BLOCK
+from dsl.tensor_sum_ll import Numbers, numbers_of, tensor_sum
 from dsl.tensor_widen_ll import Lines, Widener, any_top_bit, special_bits, vector
 
 REGISTER_BYTES = 4 * LANES
@@ -232,8 +233,5 @@ DECLARED = {
     )
 }
 """LLVM's own functions that these call: name -> declaration."""
-DECLARED |= {
-    f"llvm.{op}.v{ROWS}i32": f"declare {vector(ROWS, 'i32')} @llvm.{op}.v{ROWS}i32({vector(ROWS, 'i32')}, i1)"
-    for op in ("abs", "ctlz")
-}
+DECLARED["llvm.abs.v8i32"] = "declare <8 x i32> @llvm.abs.v8i32(<8 x i32>, i1)"
 DECLARED["llvm.smax.v64i8"] = "declare <64 x i8> @llvm.smax.v64i8(<64 x i8>, <64 x i8>)"

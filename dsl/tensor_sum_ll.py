@@ -4,9 +4,9 @@ What it models: dsl/matrix_ops.py, bit by bit. A vector holds the 16 rows of one
 so that every step is one multiplication of 16 values of A by one of B. The largest exponent comes first: of
 exponents as bytes, 64 accumulators at a time, or as a product of powers of two; then terms are cut and added.
 float16 and fp8 products are exact in float32 and their cut terms are 32-bit integers, in two sums, each below
-2**31, whose own sum seldom exceeds 32 bits (it is then made again in float64); bfloat16 and tf32 exceed
-float32's range and go through float64. What it leaves out: nothing of the values. Checked by
-dsl/interpreter.py.
+2**31, whose own sum seldom exceeds 32 bits: the usual ones are dsl/tensor_integer_ll.py's, others are made
+again here, in float64. bfloat16 and tf32 exceed float32's range and go through float64. What it leaves out:
+nothing of the values. Checked by dsl/interpreter.py.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from dsl.ir_tensor import COLUMNS, ROWS
 from dsl.llvm import LANES, constant
 from dsl.matrix_ops import KEPT_BITS
+from dsl.tensor_integer_ll import BLOCK, integer_sum, largest_exponents
 from dsl.tensor_widen_ll import Lines, vector
 
-BLOCK = 4
-"""The values of k that a pair of A's registers holds in one of their parts."""
 _WIDE = vector(ROWS, "double")
 INTS, FLAGS, FLOATS, BYTES = (vector(ROWS, scalar) for scalar in ("i32", "i1", "float", "i8"))
 
@@ -208,21 +207,6 @@ class _Column:
         kept = self.choose(small, subnormal, self.cut_to_float(value))
         return self.do("fadd", self.cast("fptrunc", kept, self.of.rows, FLOATS), "zeroinitializer", FLOATS)
 
-    def from_integer(self, total: str, largest: str) -> str:
-        """Return an integer sum as float32, cut toward zero to 24 bits; C itself where no product counts."""
-        size = self.t.do(f"call {INTS} @llvm.abs.v{ROWS}i32({INTS} {total}, i1 false)")
-        some = self.do("or", size, "splat (i32 1)", INTS)
-        zeros = self.t.do(f"call {INTS} @llvm.ctlz.v{ROWS}i32({INTS} {some}, i1 true)")
-        low = self.do("xor", self.do("lshr", "splat (i32 255)", zeros, INTS), "splat (i32 -1)", INTS)
-        kept = self.cast("uitofp", self.do("and", size, low, INTS), INTS, FLOATS)
-        unit = self.do("fmul", largest, self.of.splat(2.0**-KEPT_BITS))
-        found = self.cast("bitcast", self.do("fmul", kept, unit), FLOATS, INTS)
-        sign = self.do("and", total, f"splat (i32 {-(1 << 31)})", INTS)
-        signed = self.cast("bitcast", self.do("or", found, sign, INTS), INTS, FLOATS)
-        alone = self.do("fadd", self.accumulators(), "zeroinitializer", FLOATS)
-        none = self.do("icmp slt", self.power_of_products(), "splat (i32 0)", INTS)
-        return self.choose(none, alone, signed)
-
     def magnitude(self, value: str) -> str:
         """Return |value|."""
         suffix = "f32" if self.of.exact_in_float else "f64"
@@ -237,27 +221,6 @@ class _Column:
         if not self.of.exact_in_float:
             total = self.cast("fptrunc", total, self.of.rows, FLOATS)
         return self.choose(fine, result, total, FLOATS)
-
-
-def _largest_exponents(t: Lines, terms: int) -> None:
-    """Write the largest exponent among the products of each accumulator to %e, 64 bytes at a time."""
-    kind, half = vector(64, "i8"), vector(COLUMNS, "i8")
-    t.put(f"%e = alloca {vector(ROWS * COLUMNS, 'i8')}, align 64")
-    rows = ", ".join(f"i32 {lane % ROWS}" for lane in range(64))
-    columns = [", ".join(f"i32 {4 * group + lane // ROWS}" for lane in range(64)) for group in range(2)]
-    largest = ["", ""]
-    for term in range(terms):
-        a = t.do(f"load {BYTES}, ptr {t.at('%ap', term * ROWS)}, align 16")
-        a = t.do(f"shufflevector {BYTES} {a}, {BYTES} poison, <64 x i32> <{rows}>")
-        b = t.do(f"load {half}, ptr {t.at('%bp', term * COLUMNS)}, align 8")
-        for group in range(2):
-            wide = t.do(f"shufflevector {half} {b}, {half} poison, <64 x i32> <{columns[group]}>")
-            found = t.do(f"add {kind} {a}, {wide}")
-            if term:
-                found = t.do(f"call {kind} @llvm.smax.v64i8({kind} {found}, {kind} {largest[group]})")
-            largest[group] = found
-    for group in range(2):
-        t.put(f"store {kind} {largest[group]}, ptr {t.at('%e', 64 * group)}, align 64")
 
 
 def _cut_sums(columns: list[_Column]) -> tuple[list[str], list[list[str]]]:
@@ -290,28 +253,11 @@ def _keep_sums(columns: list[_Column]) -> None:
                 one.t.put(f"store {kind} {part}, ptr {column.kept('%s', half)}, align 64")
 
 
-def _store_results(columns: list[_Column]) -> str:
-    """Make the sums of some columns and store them; return where one left 32 bits (top bits, 16 x i32)."""
-    largest, sums = _cut_sums(columns)
-    beyond = ""
-    for column, power, (first, second) in zip(columns, largest, sums, strict=True):
-        total = column.do("add", first, second, INTS)
-        astray = [column.do("xor", half, total, INTS) for half in (first, second)]
-        wrong = column.do("and", astray[0], astray[1], INTS)
-        beyond = column.do("or", beyond, wrong, INTS) if beyond else wrong
-        place = column.t.do(f"mul i64 {column.number}, {4 * ROWS}")
-        result = column.from_integer(total, power)
-        column.t.put(f"store {FLOATS} {result}, ptr {column.t.at('%d', place)}, align 64")
-    return beyond
-
-
-def _loop(t: Lines, name: str, before: str, count: int, also: str = "") -> None:
-    """Begin a loop of one block, with its counter %i<name> and maybe a phi node more."""
+def _loop(t: Lines, name: str, before: str, count: int) -> None:
+    """Begin a loop of one block, with its counter %i<name>."""
     t.put(f"br label %{name}")
     t.put(f"{name}:")
     t.put(f"%i{name} = phi i64 [ 0, %{before} ], [ %n{name}, %{name} ]")
-    if also:
-        t.put(also)
     t.put(f"%n{name} = add i64 %i{name}, 1")
     t.put(f"%m{name} = icmp ult i64 %n{name}, {count}")
 
@@ -333,14 +279,11 @@ def tensor_sum(of: Numbers, blocks: int, special: bool) -> tuple[str, str]:
     4 n + k]; %c, %d: accumulators, [column parity][column / 2][16 rows] of float32.
     """
     name = f"tensor_sum_{of.scalar}_{blocks}{'_special' if special else ''}"
-    t = Lines(
-        f"define internal i1 @{name}(ptr noalias %av, ptr noalias %ap, ptr noalias %bv, ptr noalias %bp, "
-        "ptr noalias %c, ptr noalias %d) noinline"
-    )
+    head = ", ".join(f"ptr noalias %{matrix}" for matrix in ("av", "ap", "bv", "bp", "c", "d"))
     if of.exact_in_float and not special:
-        _in_one_loop(t, of, blocks)
-    else:
-        _in_two_loops(t, of, blocks, special)
+        return name, integer_sum(name, head, blocks * BLOCK)
+    t = Lines(f"define internal i1 @{name}({head}) noinline")
+    _in_two_loops(t, of, blocks, special)
     return name, t.text()
 
 
@@ -352,26 +295,12 @@ def _pair_of_columns(t: Lines, of: Numbers, blocks: int) -> list[_Column]:
     return [_Column(t, of, blocks, "%iadd", even), _Column(t, of, blocks, behind, odd)]
 
 
-def _in_one_loop(t: Lines, of: Numbers, blocks: int) -> None:
-    """Write the function for numbers alone whose cut terms are integers."""
-    _largest_exponents(t, blocks * BLOCK)
-    kept = f"%beyond = phi {INTS} [ zeroinitializer, %entry ], [ %beyond1, %add ]"
-    _loop(t, "add", "entry", COLUMNS // 2, kept)
-    beyond = _store_results(_pair_of_columns(t, of, blocks))
-    t.put(f"%beyond1 = or {INTS} %beyond, {beyond}")
-    _end_loop(t, "add", "out")
-    flags = t.do(f"icmp slt {INTS} %beyond1, zeroinitializer")
-    t.put(f"%whole = bitcast {FLAGS} {flags} to i{ROWS}")
-    t.put(f"%void = icmp ne i{ROWS} %whole, 0")
-    t.put("ret i1 %void")
-
-
 def _in_two_loops(t: Lines, of: Numbers, blocks: int, special: bool) -> None:
     """Write the function for all others."""
     for kept in "su":
         t.put(f"%{kept} = alloca [{128 * COLUMNS} x i8], align 64")
     if of.exact_in_float:
-        _largest_exponents(t, blocks * BLOCK)
+        largest_exponents(t, blocks * BLOCK)
     _loop(t, "add", "entry", COLUMNS // 2)
     _keep_sums(_pair_of_columns(t, of, blocks))
     _end_loop(t, "add", "turn")
