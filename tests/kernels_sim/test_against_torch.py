@@ -67,7 +67,7 @@ def options_of(name, shape):
 def solve(device, name, shape, **more):
     """Run a kernel on a shape; return (inputs, outputs), each (heads, rows, d), or (heads, rows) for L."""
     data = Kept()
-    problem = find(name).build(find(name).options(**options_of(name, shape), **more), data)
+    problem = find(name).build(find(name).options(**options_of(name, shape) | more), data)
     run_problem(problem, device)
     as_heads = heads_first if name.startswith("flash_row") else lambda x: x.reshape(len(x), -1, shape.d)
     outputs = {k: x.reshape(shape.heads, shape.N) if k == "L" else as_heads(x)
@@ -105,8 +105,9 @@ def test_the_deterministic_backward_pass_gives_what_torch_gives(device, shape):
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 2e-3), ("bfloat16", 1.6e-2)])
 def test_the_tensor_cores_give_what_torch_gives(device, shape, dtype, tolerance):
-    inputs, outputs = solve(device, "flash_forward", shape, variant="mma", dtype=dtype)
-    assert_equal_to_torch(inputs, outputs, shape, tolerance)
+    for name, tiles in (("flash_forward", {}), ("flash_backward", {"Br": 32, "Bc": 16})):
+        inputs, outputs = solve(device, name, shape, variant="mma", dtype=dtype, **tiles)
+        assert_equal_to_torch(inputs, outputs, shape, tolerance)
 
 
 def test_a_gradient_that_is_a_thousandth_off_is_found(device):
