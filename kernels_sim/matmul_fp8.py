@@ -5,8 +5,8 @@ is bfloat16. This is what torch._scaled_mm(a, b.T, scale_a, scale_b, out_dtype=t
 
 - --accumulation fast: every instruction adds to the same accumulators, over all of K.
 - --accumulation full: each 128 values of K are summed from 0, and the sum is added to float32 registers of
-  its own, as torch does with use_fast_accum=False and DeepSeek-V3 does. It takes a second accumulator for
-  each result and one FADD an accumulator and 128 values.
+  its own. torch asks for this with use_fast_accum=False; 128 is the interval of CUTLASS and DeepSeek-V3. It
+  takes a second accumulator for each result and one FADD an accumulator and 128 values.
 
 Full accumulation is there for wgmma, whose accumulators keep fewer bits than a float32. mma.sync of 8-bit
 floats on an H200 loses nothing of that kind: it adds its 32 products and then, in float32, the accumulator

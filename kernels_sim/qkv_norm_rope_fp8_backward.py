@@ -254,7 +254,7 @@ def build(options: Options, data: Data) -> Problem:
 
     outputs = {"grad_row": row, "grad_transposed": transposed}
     reference = None if data.virtual else expected
-    return Problem(name, (step,), outputs, reference, 0.0, facts(options, v_dim, form))
+    return Problem(name, (step,), outputs, reference, 0.0, facts(options, v_dim, rotary_dim, form))
 
 
 # The reference
@@ -343,17 +343,17 @@ def _lane_sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 # The closed form
 
 
-def facts(options: Options, v_dim: int, form: dict[str, int]) -> tuple[Fact, ...]:
+def facts(options: Options, v_dim: int, rotary_dim: int, form: dict[str, int]) -> tuple[Fact, ...]:
     """Say what the report shows of the algorithm: rows, and elements that move."""
     tokens, heads, d = options.tokens, options.heads, options.d
     width, factors = heads * (2 * d + v_dim), 2 * tokens * d * (2 if options.paired else 1)
-    taken = 2 * tokens * heads * d
+    taken, shifted = 2 * tokens * heads * d, (tokens - 1) * heads * (d - rotary_dim) * options.key_offset
     ideal = 3 * tokens * width + taken + factors
-    moved = form["global_load.lanes"] + form["global_store.lanes"]
+    moved = 3 * tokens * width + 2 * taken + shifted + WARP * WARPS * heads * ceil_div(tokens, TOKENS)
     ideal_bytes = 2 * (tokens * width + taken + factors) + 2 * tokens * width + SCALE_BYTES
     return (
         Fact("Rows", 3 * tokens * heads, "row", "3 tokens heads"),
-        *element_facts(ideal, "dy, x, dx twice + factors", moved, "the same, factors of each head, scales",
+        *element_facts(ideal, "dy, x, dx twice + factors", moved, "and factors by head, scales, later keys",
                        (form,), ideal_bytes),
     )  # fmt: skip
 
