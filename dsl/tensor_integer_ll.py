@@ -2,7 +2,8 @@
 
 What it models: dsl/matrix_ops.py, bit by bit, for numbers without infinities and NaN. Products are exact in
 float32 and their cut terms 32-bit integers, in two sums, each below 2**31, whose own sum seldom exceeds 32
-bits. A vector holds 8 rows of one column; 4 columns go together, which fills 16 registers, and the loops are
+bits. Accumulators stay as they lie in their registers: a vector holds 4 columns of 2 rows, so each row of A
+is there four times. Four vectors go together, a register, which fills the registers of a CPU; the loops are
 there to keep them in registers. What it leaves out: sums beyond 32 bits, which the function tells of. Checked
 by dsl/interpreter.py.
 """
@@ -16,51 +17,74 @@ from dsl.tensor_widen_ll import Lines, vector
 
 BLOCK = 4
 """The values of k that a pair of A's registers holds in one of their parts."""
-TILE_ROWS, TILE_COLUMNS = 8, 4
-INTS, FLOATS, BYTES, FLAGS = (vector(TILE_ROWS, scalar) for scalar in ("i32", "float", "i8", "i1"))
-WIDE = vector(ROWS, "i8")
+SPREAD = 4
+"""How often a row of A is there side by side: for each column of a register's."""
+WIDTH, VECTORS = 8, LANES // 8
+"""Accumulators of a vector, and the vectors of a register."""
+INTS, FLOATS, BYTES, FLAGS = (vector(WIDTH, scalar) for scalar in ("i32", "float", "i8", "i1"))
+
+
+def spread_rows() -> str:
+    """Return the text of the function that writes A with each row four times: values and exponents."""
+    t = Lines("define internal void @spread_rows(ptr %v, ptr %p, ptr %av, ptr %ap, i64 %terms) noinline")
+    t.put("br label %loop")
+    t.put("loop:")
+    t.put("%i = phi i64 [ 0, %entry ], [ %i1, %loop ]")
+    order = ", ".join(f"i32 {lane // SPREAD}" for lane in range(SPREAD * ROWS))
+    for scalar, size, start, end in (("float", 4, "%v", "%av"), ("i8", 1, "%p", "%ap")):
+        kind, wide = vector(ROWS, scalar), vector(SPREAD * ROWS, scalar)
+        one = t.at(start, t.do(f"mul i64 %i, {size * ROWS}"))
+        rows = t.do(f"load {kind}, ptr {one}, align 16")
+        rows = t.do(f"shufflevector {kind} {rows}, {kind} poison, <{SPREAD * ROWS} x i32> <{order}>")
+        place = t.at(end, t.do(f"mul i64 %i, {size * SPREAD * ROWS}"))
+        t.put(f"store {wide} {rows}, ptr {place}, align 64")
+    t.put("%i1 = add i64 %i, 1")
+    t.put("%more = icmp ult i64 %i1, %terms")
+    t.put("br i1 %more, label %loop, label %done")
+    t.put("done:")
+    t.put("ret void")
+    return t.text()
 
 
 def integer_sum(name: str, head: str, terms: int) -> str:
     """Return the text of the function that makes one sum of each accumulator; i1: whether one is void.
 
-    head: its parameters, those of dsl/tensor_sum_ll.py `tensor_sum`. A turn of the loop takes half of the
-    rows of the columns of one parity.
+    head: its parameters. %av, %ap: values of A and their exponents, [terms][16 rows, each four times]; %bv,
+    %bp: those of B, [terms][4 even, 4 odd columns]; %c, %d: the registers of the accumulators. A turn of the
+    loop makes one register.
     """
     t = Lines(f"define internal i1 @{name}({head}) noinline")
-    largest_exponents(t, terms)
+    _largest_exponents(t, terms)
     t.put(f"%far = alloca {INTS}, align 32")
     t.put(f"store {INTS} zeroinitializer, ptr %far, align 32")
-    t.put("br label %tile")
-    t.put("tile:")
+    t.put("br label %register")
+    t.put("register:")
     t.put("%i = phi i64 [ 0, %entry ], [ %i1, %end ]")
-    half, parity = t.do("and i64 %i, 1"), t.do("lshr i64 %i, 1")
-    columns = [_Column(t, half, parity, j) for j in range(TILE_COLUMNS)]
-    sums = [[column.cut(column.c) for column in columns]]
-    sums.append(_half_sum(t, columns, "low", "tile", sums[0], terms // 2 // BLOCK))
-    zeros = ["zeroinitializer"] * TILE_COLUMNS
-    sums.append(_half_sum(t, columns, "high", "low_end", zeros, terms // 2 // BLOCK))
+    parts = [_Vector(t, number) for number in range(VECTORS)]
+    start = [part.cut(part.c) for part in parts]
+    low = _half_sum(t, parts, "low", "register", start, terms // 2 // BLOCK)
+    high = _half_sum(t, parts, "high", "low_end", ["zeroinitializer"] * VECTORS, terms // 2 // BLOCK)
     t.put("br label %end")
     t.put("end:")
     beyond = t.do(f"load {INTS}, ptr %far, align 32")
-    for column, first, second in zip(columns, sums[1], sums[2], strict=True):
+    for part, first, second in zip(parts, low, high, strict=True):
         total = t.do(f"add {INTS} {first}, {second}")
-        astray = [t.do(f"xor {INTS} {part}, {total}") for part in (first, second)]
+        astray = [t.do(f"xor {INTS} {half}, {total}") for half in (first, second)]
         beyond = t.do(f"or {INTS} {beyond}, {t.do(f'and {INTS} {astray[0]}, {astray[1]}')}")
-        beyond = t.do(f"or {INTS} {beyond}, {column.store_result(total)}")
+        beyond = t.do(f"or {INTS} {beyond}, {part.store_result(total)}")
     t.put(f"store {INTS} {beyond}, ptr %far, align 32")
     t.put("%i1 = add i64 %i, 1")
-    t.put(f"%more = icmp ult i64 %i1, {ROWS // TILE_ROWS * COLUMNS // TILE_COLUMNS}")
-    t.put("br i1 %more, label %tile, label %out")
+    t.put(f"%more = icmp ult i64 %i1, {ROWS * COLUMNS // LANES}")
+    t.put("br i1 %more, label %register, label %out")
     t.put("out:")
     flags = t.do(f"icmp slt {INTS} {beyond}, zeroinitializer")
-    whole = t.do(f"bitcast {FLAGS} {flags} to i{TILE_ROWS}")
-    t.put(f"ret i1 {t.do(f'icmp ne i{TILE_ROWS} {whole}, 0')}")
+    whole = t.do(f"bitcast {FLAGS} {flags} to i{WIDTH}")
+    t.put(f"ret i1 {t.do(f'icmp ne i{WIDTH} {whole}, 0')}")
     return t.text()
 
 
 def _half_sum(
-    t: Lines, columns: list[_Column], name: str, before: str, start: list[str], blocks: int
+    t: Lines, parts: list[_Vector], name: str, before: str, start: list[str], blocks: int
 ) -> list[str]:
     """Add the cut terms of half of the blocks to some integers, in a loop named `name`; return the sums."""
     first = 0 if name == "low" else blocks
@@ -69,18 +93,20 @@ def _half_sum(
     t.put(f"%{name}_b = phi i64 [ {first}, %{before} ], [ %{name}_b1, %{name} ]")
     for j, value in enumerate(start):
         t.put(f"%{name}{j} = phi {INTS} [ {value}, %{before} ], [ %{name}_sum{j}, %{name} ]")
-    sums = [f"%{name}{j}" for j in range(TILE_COLUMNS)]
-    a = t.at("%av", t.do(f"mul i64 %{name}_b, {4 * BLOCK * ROWS}"))
-    a = t.at(a, t.do(f"mul i64 {columns[0].half}, {4 * TILE_ROWS}"))
-    b = t.at("%bv", t.do(f"mul i64 %{name}_b, {4 * LANES}"))
-    b = t.at(b, t.do(f"mul i64 {columns[0].parity}, {4 * BLOCK}"))
+    sums = [f"%{name}{j}" for j in range(VECTORS)]
+    half, parity = t.do("lshr i64 %i, 1"), t.do("and i64 %i, 1")
+    a = t.at("%av", t.do(f"mul i64 %{name}_b, {4 * BLOCK * ROWS * SPREAD}"))
+    a = t.at(a, t.do(f"mul i64 {half}, {4 * LANES}"))
+    b = t.at("%bv", t.do(f"mul i64 %{name}_b, {4 * BLOCK * COLUMNS}"))
+    b = t.at(b, t.do(f"mul i64 {parity}, {4 * SPREAD}"))
     for k in range(BLOCK):
-        rows = t.do(f"load {FLOATS}, ptr {t.at(a, 4 * ROWS * k)}, align 32")
-        for j, column in enumerate(columns):
-            one = t.do(f"load float, ptr {t.at(b, 4 * (2 * BLOCK * j + k))}")
-            lane = t.do(f"insertelement {FLOATS} poison, float {one}, i32 0")
-            wide = t.do(f"shufflevector {FLOATS} {lane}, {FLOATS} poison, {INTS} zeroinitializer")
-            added = f"add {INTS} {sums[j]}, {column.cut(t.do(f'fmul {FLOATS} {rows}, {wide}'))}"
+        columns = t.do(f"load <4 x float>, ptr {t.at(b, 4 * COLUMNS * k)}, align 16")
+        order = ", ".join(f"i32 {lane % SPREAD}" for lane in range(WIDTH))
+        columns = t.do(f"shufflevector <4 x float> {columns}, <4 x float> poison, <{WIDTH} x i32> <{order}>")
+        for j, part in enumerate(parts):
+            place = t.at(a, 4 * (k * ROWS * SPREAD + j * WIDTH))
+            rows = t.do(f"load {FLOATS}, ptr {place}, align 32")
+            added = f"add {INTS} {sums[j]}, {part.cut(t.do(f'fmul {FLOATS} {rows}, {columns}'))}"
             sums[j] = t.do(added) if k < BLOCK - 1 else f"%{name}_sum{j}"
             if k == BLOCK - 1:
                 t.put(f"{sums[j]} = {added}")
@@ -91,16 +117,12 @@ def _half_sum(
     return sums
 
 
-class _Column:
-    """Write what happens to 8 rows of one column of the accumulators, as its exponents and C say.
+class _Vector:
+    """Write what happens to one vector of the accumulators of register %i, as its exponents and C say."""
 
-    half: of the rows. parity: of the columns (i64). number: which of that parity.
-    """
-
-    def __init__(self, t: Lines, half: str, parity: str, number: int) -> None:
-        self.t, self.half, self.parity = t, half, parity
-        at = t.do(f"add i64 {t.do(f'shl i64 {parity}, 2')}, {number}")
-        at = t.do(f"add i64 {t.do(f'mul i64 {at}, {ROWS}')}, {t.do(f'mul i64 {half}, {TILE_ROWS}')}")
+    def __init__(self, t: Lines, number: int) -> None:
+        self.t = t
+        at = t.do(f"add i64 {t.do(f'mul i64 %i, {LANES}')}, {number * WIDTH}")
         self.place = t.do(f"mul i64 {at}, 4")
         self.c = t.do(f"load {FLOATS}, ptr {t.at('%c', self.place)}, align 32")
         narrow = t.do(f"load {BYTES}, ptr {t.at('%e', at)}, align 8")
@@ -123,7 +145,7 @@ class _Column:
         are too many. Returns the size of each sum, whose top bit says that it is -2**31.
         """
         t = self.t
-        size = t.do(f"call {INTS} @llvm.abs.v{TILE_ROWS}i32({INTS} {total}, i1 false)")
+        size = t.do(f"call {INTS} @llvm.abs.v{WIDTH}i32({INTS} {total}, i1 false)")
         high = t.do(f"sitofp {INTS} {t.do(f'and {INTS} {size}, splat (i32 -128)')} to {FLOATS}")
         exponent = t.do(f"lshr {INTS} {t.do(f'bitcast {FLOATS} {high} to {INTS}')}, splat (i32 23)")
         over = t.do(f"sub {INTS} {exponent}, splat (i32 {127 + 23})")
@@ -143,28 +165,24 @@ class _Column:
         return size
 
 
-def largest_exponents(t: Lines, terms: int) -> None:
-    """Write the largest exponent among the products of each accumulator to %e, 64 bytes at a time.
-
-    The 8 bytes of B for a term fill a vector over and over, so that each byte is found inside its 16.
-    """
-    kind, words = vector(64, "i8"), vector(8, "i64")
+def _largest_exponents(t: Lines, terms: int) -> None:
+    """Write the largest exponent among the products of each accumulator to %e, in the order of registers."""
+    kind, words = vector(2 * LANES, "i8"), vector(2 * LANES // 4, "i32")
     t.put(f"%e = alloca {vector(ROWS * COLUMNS, 'i8')}, align 64")
-    rows = ", ".join(f"i32 {lane % ROWS}" for lane in range(64))
-    columns = [", ".join(f"i32 {lane // ROWS * 17 + 4 * group}" for lane in range(64)) for group in range(2)]
     largest = ["", ""]
     for term in range(terms):
-        a = t.do(f"load {WIDE}, ptr {t.at('%ap', term * ROWS)}, align 16")
-        a = t.do(f"shufflevector {WIDE} {a}, {WIDE} poison, <64 x i32> <{rows}>")
-        b = t.do(f"load i64, ptr {t.at('%bp', term * COLUMNS)}, align 8")
-        b = t.do(f"insertelement {words} poison, i64 {b}, i32 0")
-        b = t.do(f"shufflevector {words} {b}, {words} poison, <8 x i32> zeroinitializer")
-        b = t.do(f"bitcast {words} {b} to {kind}")
-        for group in range(2):
-            wide = t.do(f"shufflevector {kind} {b}, {kind} poison, <64 x i32> <{columns[group]}>")
-            found = t.do(f"add {kind} {a}, {wide}")
+        a = t.do(f"load {kind}, ptr {t.at('%ap', term * ROWS * SPREAD)}, align 64")
+        for parity in range(2):
+            b = t.do(f"load i32, ptr {t.at('%bp', term * COLUMNS + 4 * parity)}, align 4")
+            b = t.do(f"insertelement {words} poison, i32 {b}, i32 0")
+            b = t.do(f"shufflevector {words} {b}, {words} poison, {words} zeroinitializer")
+            found = t.do(f"add {kind} {a}, {t.do(f'bitcast {words} {b} to {kind}')}")
             if term:
-                found = t.do(f"call {kind} @llvm.smax.v64i8({kind} {found}, {kind} {largest[group]})")
-            largest[group] = found
-    for group in range(2):
-        t.put(f"store {kind} {largest[group]}, ptr {t.at('%e', 64 * group)}, align 64")
+                found = t.do(f"call {kind} @llvm.smax.v64i8({kind} {found}, {kind} {largest[parity]})")
+            largest[parity] = found
+    for parity in range(2):
+        for half in range(2):
+            lanes = ", ".join(f"i32 {LANES * half + lane}" for lane in range(LANES))
+            part = t.do(f"shufflevector {kind} {largest[parity]}, {kind} poison, <{LANES} x i32> <{lanes}>")
+            place = t.at("%e", LANES * (2 * half + parity))
+            t.put(f"store {vector(LANES, 'i8')} {part}, ptr {place}, align 32")

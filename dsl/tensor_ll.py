@@ -1,8 +1,9 @@
 """The LLVM functions behind mma: fragments in memory, widened, turned, added up, and turned back.
 
 What it models: dsl/matrix_ops.py, bit by bit, for the fragments of a warp: registers of 32 lanes one after
-the other. Fragments with an infinity or a NaN go through functions of their own. What it leaves out: nothing
-of the values. Checked by dsl/interpreter.py.
+the other. Accumulators are turned to columns where sums go through float64, and stay as they lie where they
+are integers. Fragments with an infinity or a NaN go through functions of their own. What it leaves out:
+nothing of the values. Checked by dsl/interpreter.py.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from dsl.ir_tensor import COLUMNS, PARTS, ROWS
 from dsl.llvm import LANES
 from dsl.matrix_ops import LEAST_EXPONENT
-from dsl.tensor_integer_ll import BLOCK
+from dsl.tensor_integer_ll import BLOCK, SPREAD, spread_rows
 from dsl.tensor_sum_ll import Numbers, numbers_of, tensor_sum
 from dsl.tensor_widen_ll import Lines, Widener, any_top_bit, special_bits, vector
 
@@ -18,7 +19,7 @@ REGISTER_BYTES = 4 * LANES
 A_BYTES, B_BYTES, C_BYTES, D_BYTES = 0, 4 * REGISTER_BYTES, 6 * REGISTER_BYTES, 10 * REGISTER_BYTES
 """Where the fragments begin in the memory that an mma function works on: registers of 32 lanes in order."""
 OLD_A_BYTES, TAG_BYTES = 14 * REGISTER_BYTES, 18 * REGISTER_BYTES
-WIDE_BYTES, POWERS_BYTES = TAG_BYTES + 64, TAG_BYTES + 64 + 2048
+WIDE_BYTES, POWERS_BYTES = TAG_BYTES + 64, TAG_BYTES + 64 + 8192
 """Behind them: the A that was widened last, which type it had (0: none), its values and their powers."""
 FRAGMENT_BYTES = POWERS_BYTES + 2048
 MATRIX_BYTES = 4 * ROWS * COLUMNS
@@ -54,14 +55,22 @@ def _store_wide(w: Widener, bits: str, of: Numbers, block: int, names: tuple[str
         w.t.put(f"store {vector(count, of.scalar)} {floats}, ptr {place}, align 64")
 
 
+COLUMNS_TOGETHER = ", ".join(f"i32 {4 * (2 * (i & 3) + (i >> 2)) + k}"
+                             for k in range(BLOCK) for i in range(COLUMNS))  # fmt: skip
+"""From the lanes of a register of B to the 8 columns of one value of k after the other: even ones first."""
+
+
+def _columns_together(t: Lines, registers: str, scalar: str) -> str:
+    """Return what the lanes of a register of B hold, the columns of a value of k side by side."""
+    kind = vector(LANES, scalar)
+    return t.do(f"shufflevector {kind} {registers}, {kind} poison, <{LANES} x i32> <{COLUMNS_TOGETHER}>")
+
+
 def _store_exponents(w: Widener, bytes_: str, place: str) -> None:
     """Store a block of exponents: those of B with the columns of a value of k side by side."""
-    kind = vector(w.count, "i8")
-    if w.count == LANES:
-        order = [4 * (2 * (i & 3) + (i >> 2)) + k for k in range(BLOCK) for i in range(COLUMNS)]
-        lanes = ", ".join(f"i32 {lane}" for lane in order)
-        bytes_ = w.t.do(f"shufflevector {kind} {bytes_}, {kind} poison, <{LANES} x i32> <{lanes}>")
-    w.t.put(f"store {kind} {bytes_}, ptr {place}, align 32")
+    if w.count == LANES and w.special:
+        bytes_ = _columns_together(w.t, bytes_, "i8")
+    w.t.put(f"store {vector(w.count, 'i8')} {bytes_}, ptr {place}, align 32")
 
 
 def _widen(type_: str, of_a: bool, special: bool) -> tuple[str, str]:
@@ -70,6 +79,8 @@ def _widen(type_: str, of_a: bool, special: bool) -> tuple[str, str]:
     t = Lines(f"define internal void @{name}(ptr noalias %r, ptr noalias %v, ptr noalias %p) noinline")
     kind = vector(LANES, "i32")
     packed = _pair(t, "%r", 0, REGISTER_BYTES) if of_a else t.do(f"load {kind}, ptr %r, align 64")
+    if numbers_of(type_).exact_in_float and not (of_a or special):
+        packed = _columns_together(t, packed, "i32")
     w = Widener(t, type_, 2 * LANES if of_a else LANES, special)
     for part in range(PARTS[type_]):
         _store_wide(w, w.part(packed, part), numbers_of(type_), part // 2 * 4 + part % 2, ("%v", "%p"))
@@ -81,23 +92,24 @@ def _widen_all(t: Lines, a_type: str, b_type: str, special: bool) -> dict[str, s
     """Call the functions that write A and B as the sums want them; return them."""
     name_a, text_a = _widen(a_type, True, special)
     name_b, text_b = _widen(b_type, False, special)
+    functions = {name_a: text_a, name_b: text_b}
     if special:
-        _call_widen(t, name_a, a_type, True)
+        _call_widen(t, name_a, a_type, ("av", "ap"))
     else:
         _widen_new_a(t, name_a, a_type)
-    _call_widen(t, name_b, b_type, False)
-    return {name_a: text_a, name_b: text_b}
+        functions["spread_rows"] = spread_rows()
+    _call_widen(t, name_b, b_type, ("bv", "bp"))
+    return functions
 
 
-def _call_widen(t: Lines, name: str, type_: str, of_a: bool) -> None:
-    """Widen the registers of A or of B."""
-    of, start = numbers_of(type_), A_BYTES if of_a else B_BYTES
+def _call_widen(t: Lines, name: str, type_: str, matrices: tuple[str, str]) -> None:
+    """Widen the registers of A or of B into two matrices."""
+    of, of_a = numbers_of(type_), matrices[0][0] == "a"
     for pair in range(2):
         block = pair * min(2, PARTS[type_])
-        places = [t.at("%f", start + pair * REGISTER_BYTES * (2 if of_a else 1))]
-        matrices = ("av", "ap") if of_a else ("bv", "bp")
-        places += [t.at(f"%{m}", block * MATRICES[m] * _bytes(of, m)) for m in matrices]
-        t.put(f"call void @{name}({', '.join(f'ptr {p}' for p in places)})")
+        start = A_BYTES + 2 * pair * REGISTER_BYTES if of_a else B_BYTES + pair * REGISTER_BYTES
+        places = [t.at(f"%{m}", block * MATRICES[m[:2]] * _bytes(of, m)) for m in matrices]
+        t.put(f"call void @{name}({', '.join(f'ptr {p}' for p in (t.at('%f', start), *places))})")
 
 
 def _widen_new_a(t: Lines, name: str, type_: str) -> None:
@@ -111,7 +123,11 @@ def _widen_new_a(t: Lines, name: str, type_: str) -> None:
     known = t.do(f"icmp eq i64 {t.do(f'load i64, ptr {place}')}, {tag}")
     t.put(f"br i1 {t.do(f'and i1 {same}, {known}')}, label %kept, label %fresh")
     t.put("fresh:")
-    _call_widen(t, name, type_, True)
+    if numbers_of(type_).exact_in_float:
+        _call_widen(t, name, type_, ("av_once", "ap_once"))
+        t.put(f"call void @spread_rows(ptr %av_once, ptr %ap_once, ptr %av, ptr %ap, i64 {8 * PARTS[type_]})")
+    else:
+        _call_widen(t, name, type_, ("av", "ap"))
     t.put(f"store {kind} {new}, ptr {t.at('%f', OLD_A_BYTES)}, align 64")
     t.put(f"store i64 {tag}, ptr {place}")
     t.put("br label %kept")
@@ -169,8 +185,9 @@ def _bytes(of: Numbers, matrix: str) -> int:
 
 def _reserve(t: Lines, of: Numbers, blocks: int, keeps_a: bool) -> None:
     """Reserve memory for the widened matrices, A's in the memory of the fragments if it is to be kept."""
-    for matrix in ("bv", "bp") if keeps_a else MATRICES:
-        t.put(f"%{matrix} = alloca [{blocks * MATRICES[matrix] * _bytes(of, matrix)} x i8], align 64")
+    names = ("bv", "bp", "av_once", "ap_once") if keeps_a else tuple(MATRICES)
+    for matrix in names:
+        t.put(f"%{matrix} = alloca [{blocks * MATRICES[matrix[:2]] * _bytes(of, matrix)} x i8], align 64")
     if keeps_a:
         t.put(f"%av = getelementptr i8, ptr %f, i64 {WIDE_BYTES}")
         t.put(f"%ap = getelementptr i8, ptr %f, i64 {POWERS_BYTES}")
@@ -178,9 +195,15 @@ def _reserve(t: Lines, of: Numbers, blocks: int, keeps_a: bool) -> None:
         t.put(f"%{matrix} = alloca [{MATRIX_BYTES} x i8], align 64")
 
 
-def _add_up(t: Lines, name: str, of: Numbers, half: int, c: str, d: str) -> str:
-    """Call a sum over the first (0) or the second half of the blocks; return whether it is void (i1)."""
-    matrices = [t.at(f"%{m}", half * 4 * count * _bytes(of, m)) for m, count in MATRICES.items()]
+def _add_up(t: Lines, name: str, of: Numbers, half: int, c: str, d: str, spread: bool) -> str:
+    """Call a sum over the first (0) or the second half of the blocks; return whether it is void (i1).
+
+    spread: whether each row of A is there four times.
+    """
+    times = {m: SPREAD if spread and m[0] == "a" else 1 for m in MATRICES}
+    matrices = [
+        t.at(f"%{m}", half * 4 * count * times[m] * _bytes(of, m)) for m, count in MATRICES.items()
+    ]
     return t.do(f"call i1 @{name}({', '.join(f'ptr {p}' for p in (*matrices, c, d))})")
 
 
@@ -199,18 +222,22 @@ def _function(a_type: str, b_type: str, special: bool) -> tuple[str, dict[str, s
         t.put("ret void")
         t.put("usual:")
     functions = _widen_all(t, a_type, b_type, special)
-    _turn_accumulators(t)
+    as_they_lie = of.exact_in_float and not special
+    c, d = (t.at("%f", at) for at in (C_BYTES, D_BYTES)) if as_they_lie else ("%c", "%d")
+    if not as_they_lie:
+        _turn_accumulators(t)
     if PARTS[a_type] == 4:
-        t.put(f"store {vector(ROWS * COLUMNS, 'float')} zeroinitializer, ptr %d, align 64")
-        void = _add_up(t, sum_name, of, 0, "%d", "%first")
-        void = t.do(f"or i1 {void}, {_add_up(t, sum_name, of, 1, '%first', '%d')}")
-        _add_matrices(t, "%d", "%c")
+        t.put(f"store {vector(ROWS * COLUMNS, 'float')} zeroinitializer, ptr {d}, align 64")
+        void = _add_up(t, sum_name, of, 0, d, "%first", as_they_lie)
+        void = t.do(f"or i1 {void}, {_add_up(t, sum_name, of, 1, '%first', d, as_they_lie)}")
+        _add_matrices(t, d, c)
     else:
-        void = _add_up(t, sum_name, of, 0, "%c", "%d")
+        void = _add_up(t, sum_name, of, 0, c, d, as_they_lie)
     if not special:
         t.put(f"br i1 {void}, label %rare, label %done")
         t.put("done:")
-    _store_fragments(t, "%d")
+    if not as_they_lie:
+        _store_fragments(t, "%d")
     t.put("ret void")
     return name, {**functions, sum_name: sum_text, name: t.text()}
 

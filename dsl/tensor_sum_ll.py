@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from dsl.ir_tensor import COLUMNS, ROWS
 from dsl.llvm import LANES, constant
 from dsl.matrix_ops import KEPT_BITS
-from dsl.tensor_integer_ll import BLOCK, integer_sum, largest_exponents
+from dsl.tensor_integer_ll import BLOCK, integer_sum
 from dsl.tensor_widen_ll import Lines, vector
 
 _WIDE = vector(ROWS, "double")
@@ -223,6 +223,27 @@ class _Column:
         return self.choose(fine, result, total, FLOATS)
 
 
+def _largest_exponents(t: Lines, terms: int) -> None:
+    """Write the largest exponent among the products of each accumulator to %e, 64 bytes at a time."""
+    kind, half = vector(64, "i8"), vector(COLUMNS, "i8")
+    t.put(f"%e = alloca {vector(ROWS * COLUMNS, 'i8')}, align 64")
+    rows = ", ".join(f"i32 {lane % ROWS}" for lane in range(64))
+    columns = [", ".join(f"i32 {4 * group + lane // ROWS}" for lane in range(64)) for group in range(2)]
+    largest = ["", ""]
+    for term in range(terms):
+        a = t.do(f"load {BYTES}, ptr {t.at('%ap', term * ROWS)}, align 16")
+        a = t.do(f"shufflevector {BYTES} {a}, {BYTES} poison, <64 x i32> <{rows}>")
+        b = t.do(f"load {half}, ptr {t.at('%bp', term * COLUMNS)}, align 8")
+        for group in range(2):
+            wide = t.do(f"shufflevector {half} {b}, {half} poison, <64 x i32> <{columns[group]}>")
+            found = t.do(f"add {kind} {a}, {wide}")
+            if term:
+                found = t.do(f"call {kind} @llvm.smax.v64i8({kind} {found}, {kind} {largest[group]})")
+            largest[group] = found
+    for group in range(2):
+        t.put(f"store {kind} {largest[group]}, ptr {t.at('%e', 64 * group)}, align 64")
+
+
 def _cut_sums(columns: list[_Column]) -> tuple[list[str], list[list[str]]]:
     """Return the largest exponents of some columns and the sums of their cut terms, term after term.
 
@@ -300,7 +321,7 @@ def _in_two_loops(t: Lines, of: Numbers, blocks: int, special: bool) -> None:
     for kept in "su":
         t.put(f"%{kept} = alloca [{128 * COLUMNS} x i8], align 64")
     if of.exact_in_float:
-        largest_exponents(t, blocks * BLOCK)
+        _largest_exponents(t, blocks * BLOCK)
     _loop(t, "add", "entry", COLUMNS // 2)
     _keep_sums(_pair_of_columns(t, of, blocks))
     _end_loop(t, "add", "turn")
