@@ -134,6 +134,17 @@ def bench_matmul() -> list[bool]:
     return [show(f"matmul_mma M=N=K={n} float16, speed over numpy's", speed, "x", ">= 0.1", speed >= 0.1)]
 
 
+def bench_flash_mma() -> list[bool]:
+    """Compare flash_forward on the tensor cores, every counter on, with numpy's same tiles in float32."""
+    device, spec = Device(get_arch("h200"), threads=1), find("flash_forward")
+    problem = spec.build(spec.options(N=4096, variant="mma", dtype="float16"), Data(0))
+    problem.reference = None
+    numpy_s, mma_s = interleaved(numpy_tiles(4096), lambda: run_problem(problem, device))
+    print(f"numpy tiles {1e3 * numpy_s:.0f} ms, mma {1e3 * mma_s:.0f} ms (medians of {ROUNDS})")
+    ratio = mma_s / numpy_s
+    return [show("flash_forward --variant mma N=4096 float16, over numpy", ratio, "x", "<= 2.0", ratio <= 2)]
+
+
 _COMPILE = """
 import sys, time
 sys.path.insert(0, {root!r})
@@ -198,7 +209,8 @@ def bench_memory() -> list[bool]:
 def main() -> int:
     """Print every figure; return 1 if a target was missed."""
     print(f"BLAS: {blas()}; Python {sys.version.split()[0]}, numpy {np.__version__}")
-    met = [*bench_memory(), *bench_ratios(), *bench_attention(), *bench_matmul(), *bench_processes()]
+    met = [*bench_memory(), *bench_ratios(), *bench_attention(), *bench_matmul(), *bench_flash_mma()]
+    met += bench_processes()
     return 0 if all(met) else 1
 
 
