@@ -43,7 +43,7 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
     ],
     "matmul_fp8": [
         {"M": 9, "N": 16, "K": 16},
-        {"M": 1, "N": 32, "K": 80, "accumulation": "full"},
+        {"M": 1, "N": 32, "K": 48, "accumulation": "full"},
     ],
     "softmax_rows": [
         {"rows": 1, "cols": 1},
