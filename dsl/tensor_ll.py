@@ -113,7 +113,10 @@ def _call_widen(t: Lines, name: str, type_: str, matrices: tuple[str, str]) -> N
 
 
 def _widen_new_a(t: Lines, name: str, type_: str) -> None:
-    """Widen A unless it is the one of the call before: a row of products has one A and several B."""
+    """Widen A unless it is the one of the call before: a row of products has one A and several B.
+
+    An A with an infinity or a NaN goes to the label `rare`, and is not kept.
+    """
     kind, tag = vector(4 * LANES, "i32"), 1 + list(PARTS).index(type_)
     new, old = (t.do(f"load {kind}, ptr {t.at('%f', at)}, align 64") for at in (A_BYTES, OLD_A_BYTES))
     lanes = t.do(f"icmp eq {kind} {new}, {old}")
@@ -123,6 +126,8 @@ def _widen_new_a(t: Lines, name: str, type_: str) -> None:
     known = t.do(f"icmp eq i64 {t.do(f'load i64, ptr {place}')}, {tag}")
     t.put(f"br i1 {t.do(f'and i1 {same}, {known}')}, label %kept, label %fresh")
     t.put("fresh:")
+    t.put(f"br i1 {_any_special(t, ((type_, A_BYTES, 4),))}, label %rare, label %new")
+    t.put("new:")
     if numbers_of(type_).exact_in_float:
         _call_widen(t, name, type_, ("av_once", "ap_once"))
         t.put(f"call void @spread_rows(ptr %av_once, ptr %ap_once, ptr %av, ptr %ap, i64 {8 * PARTS[type_]})")
@@ -215,7 +220,7 @@ def _function(a_type: str, b_type: str, special: bool) -> tuple[str, dict[str, s
     t = Lines(f"define internal void @{name}(ptr noalias %f) noinline")
     _reserve(t, of, 2 * PARTS[a_type], keeps_a=not special)
     if not special:
-        found = _any_special(t, ((a_type, A_BYTES, 4), (b_type, B_BYTES, 2), ("f32", C_BYTES, 4)))
+        found = _any_special(t, ((b_type, B_BYTES, 2), ("f32", C_BYTES, 4)))
         t.put(f"br i1 {found}, label %rare, label %usual")
         t.put("rare:")
         t.put(f"call void @{name}_special(ptr %f)")
