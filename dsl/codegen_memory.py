@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dsl import codegen_atomics, codegen_copy, codegen_data, ir, runtime_ll
+from dsl import codegen_atomics, codegen_copy, codegen_data, index_ll, ir, runtime_ll
 from dsl.layout import Ctx, Error
 from dsl.llvm import LANES, lanes_constant, vector
 from gpusim.memory import LOCAL_BASE
@@ -113,31 +113,22 @@ def _all_active(cg: WarpCode, bits: str) -> str:
 def _wrap(cg: WarpCode, index: str, wide: str, number: int) -> str:
     """Wrap negative lanes once, count them, and stop the launch where an active lane is outside even so.
 
-    wide: the extent of each lane.
+    wide: the extent of each lane. A call, as it is rare: written out it would be most of a kernel's code.
     """
     t = cg.text
-    negative = t.do(f"icmp slt {WORDS} {index}, zeroinitializer")
-    moved = t.do(f"add {WORDS} {index}, {wide}")
-    wrapped = index
-    if not cg.options.strict_index:
-        wrapped = t.do(f"select {FLAGS} {negative}, {WORDS} {moved}, {WORDS} {index}")
-    outside = t.do(f"icmp uge {WORDS} {wrapped}, {wide}")
-    bad = t.do(f"and i32 {t.bits(outside)}, {cg.bits}")
+    cg.helpers[index_ll.NAME] = index_ll.wrap_index(cg.options.strict_index)
+    t.declared |= index_ll.DECLARED
+    extents = t.do(f"getelementptr i64, ptr %scratch, i64 {LANES}")
+    for words, place in ((index, "%scratch"), (wide, extents)):
+        t.put(f"store {WORDS} {words}, ptr {place}, align 64")
+    count = t.field("%wraps", number)
+    args = f"ptr %ctx, ptr %scratch, i32 {cg.bits}, i64 {number}, ptr {count}"
     fail, fine = t.name("outside"), t.name("fine")
-    t.put(f"br i1 {t.do(f'icmp ne i32 {bad}, 0')}, label %{fail}, label %{fine}")
+    t.put(f"br i1 {t.do(f'call i1 @{index_ll.NAME}({args})')}, label %{fail}, label %{fine}")
     t.label(fail)
-    t.put(f"store {WORDS} {index}, ptr {t.field('%ctx', Ctx.ERROR_INDEX)}, align 8")
-    mask = t.do(f"zext i32 {bad} to i64")
-    lane = t.call("i32", "llvm.cttz.i32", ("i32", bad), ("i1", "true"))
-    extent = t.do(f"extractelement {WORDS} {wide}, i32 {lane}")
-    for word, value in ((Ctx.ERROR_SITE, number), (Ctx.ERROR_MASK, mask), (Ctx.ERROR_EXTENT, extent)):
-        t.put(f"store i64 {value}, ptr {t.field('%ctx', word)}")
-    cg.fail(Error.OUT_OF_BOUNDS)
+    cg.leave_failed()
     t.label(fine)
-    lanes = t.do(f"and i32 {t.bits(negative)}, {cg.bits}")
-    count = t.do(f"zext i32 {t.intrinsic('ctpop', 'i32', lanes)} to i64")
-    t.add_to(t.field("%wraps", number), count)
-    return wrapped
+    return t.do(f"load {WORDS}, ptr %scratch, align 64")
 
 
 # ------------------------------------------------------------------------------------------ counting

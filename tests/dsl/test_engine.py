@@ -639,3 +639,10 @@ def test_private_arrays_are_registers_of_the_machine_but_in_a_kernel_with_mma(ke
     fn = kernel.function((arg_type(np.zeros((32, 4), "f4")),))
     text = Compiled(fn, Key((32, 1, 1), False, False, frozenset())).text
     assert ("alloca [4 x <32 x float>]" in text) == in_registers
+
+
+def test_what_follows_a_failed_index_check_is_written_once():
+    vector = arg_type(np.zeros(64, "f4"))
+    text = Compiled(split_once.function((vector, vector)), Key((64, 1, 1), False, False, frozenset())).text
+    assert text.count("define internal i1 @wrap_index(") == 1
+    assert text.count("call i1 @wrap_index(") == 4  # two reads in loops, the condition, the store
