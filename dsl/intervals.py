@@ -132,6 +132,22 @@ def wrapped(interval: Interval, type_: str) -> Interval:
     return interval if lo <= interval[0] and interval[1] <= hi else (lo, hi)
 
 
+def _read_as(type_: str, value: Callable[[ir.Operand], Interval | None]) -> Callable[..., Interval | None]:
+    """Return `value` for an instruction that reads its operands as a type: a u32 above 2^31 is a negative
+    s32.
+    """
+
+    def read(operand: ir.Operand) -> Interval | None:
+        found = value(operand)
+        if found is None or isinstance(operand, ir.Imm) or operand.type == type_:
+            return found
+        if type_ == "s64" and found[1] >= 2**63:
+            return TOP
+        return wrapped(found, type_)
+
+    return read
+
+
 def _to_multiples(interval: Interval, divisor: int) -> Interval:
     """Return the part of an interval between multiples of a number."""
     if divisor <= 1:
@@ -216,6 +232,8 @@ class Intervals:
             again = self._transfer(definition, lambda o: self.at(o, block)) or TOP
             interval = max(interval[0], again[0]), min(interval[1], again[1])
         for setp, truth in self.facts[block]:
+            if setp.type != reg.type:
+                continue
             op = setp.op if truth else _NEGATED[setp.op]
             if isinstance(setp.a, ir.Reg) and setp.a.index == reg.index:
                 interval = _narrow(interval, op, self.at(setp.b, block))
@@ -270,12 +288,12 @@ class Intervals:
             case ir.LdParam(name=name):
                 nonnegative = ".shape." in name or name in self.limits.nonnegative
                 return (0, INF) if nonnegative else TOP
-            case ir.Alu(op=op, srcs=srcs):
-                return _computed(op, [value(s) for s in srcs])
-            case ir.Selp(a=a, b=b):
-                return _hull([value(a), value(b)])
+            case ir.Alu(op=op, type=type_, srcs=srcs):
+                return _computed(op, list(map(_read_as(type_, value), srcs)))
+            case ir.Selp(type=type_, a=a, b=b):
+                return _hull(list(map(_read_as(type_, value), (a, b))))
             case ir.Cvt(src=src, from_type=from_type) if from_type[0] in "su":
-                return value(src)
+                return _read_as(from_type, value)(src)
             case ir.Cvt(from_type="pred"):
                 return 0, 1
             case ir.Chk(index=index, extent=extent):

@@ -217,6 +217,18 @@ def test_lanes_that_are_in_different_passes_of_a_tuple_loop_do_not_meet():
     assert o.tolist() == [0, 6, 10, 12]
 
 
+@cuda.jit
+def remainder_of_a_mask(o):
+    mask = np.int64(cuda.match_all_sync(0xFFFFFFFF, np.int64(1))[0])
+    o[cuda.threadIdx.x] = mask // np.int64(2147483647) % 5
+
+
+def test_a_mask_of_all_lanes_is_minus_one_where_it_is_divided():
+    # As an int32, so -1 // 2147483647 = -1, and -1 % 5 = 4; taken for 2^32 - 1 it would be 1.
+    (o,) = hold(remainder_of_a_mask, 1, (32, 1, 1), (np.zeros(32, np.int64),)).arrays
+    assert o.tolist() == [4] * 32
+
+
 @cuda.jit(device=True)
 def unchanged(u, v):
     if (100 < v) & (u < v):
