@@ -12,7 +12,7 @@ FIND_PYTHON := for p in python3 python3.13 python3.12 python3.11 python3.10 pyth
   "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1 && { echo "$$p"; break; }; done
 PYTHON ?= $(shell $(FIND_PYTHON))
 
-.PHONY: help simulate test test-full random conformance check fmt bench clean
+.PHONY: help simulate test test-full conformance check fmt bench clean
 
 help: ## Print the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 18
@@ -23,11 +23,9 @@ simulate: $(VENV)/.installed ## Set up, then run FlashAttention's forward pass o
 test: $(VENV)/.installed-test ## Set up, then run the fast tests; no GPU, torch or Triton
 	$(PYTEST) -m "not full"
 
-test-full: $(VENV)/.installed-full ## Run every test, with torch, the long sweeps too, but for `make random`
-	$(PYTEST) -m "not random"
-
-random: $(VENV)/.installed-test ## Hold 2,000 random kernels against both oracles (half an hour)
-	$(PYTEST) -m random
+# ONLY=full leaves out what `make test` has run.
+test-full: $(VENV)/.installed-full ## Run every test: those with torch and the long sweeps too
+	$(PYTEST) $(if $(ONLY),-m $(ONLY))
 
 conformance: $(VENV)/.installed-conformance ## Run numba-cuda's own tests on this simulator
 	$(BIN)/python -m tests.conformance
@@ -62,7 +60,7 @@ $(VENV)/.installed-test: pyproject.toml | $(VENV)/bin/python
 	@$(BIN)/python -m pip install --quiet -e '.[test]'
 	@touch $(VENV)/.installed $@
 
-# torch on Linux brings CUDA with it; PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu takes it without.
+# torch on Linux brings CUDA with it; with PIP_EXTRA_INDEX_URL set to PyTorch's index of CPU builds it does not.
 $(VENV)/.installed-full: pyproject.toml | $(VENV)/bin/python
 	@echo "Installing into $(VENV), with torch, which some tests ask for gradients (once; some minutes)."
 	@$(BIN)/python -m pip install --quiet -e '.[full]'

@@ -104,7 +104,6 @@ def shard(number: int) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.random
 @pytest.mark.parametrize("number", range(SHARDS))
 def test_two_thousand_random_kernels_have_one_answer(number):
     shard(number)
