@@ -337,7 +337,10 @@ def facts(
     pairs, rows = tiles * Br * Bc, H * shape.N * (1 + stats)
     needed = H * shape.N * width + shape.kv_heads * keys_needed(shape)[1] * width
     asked = H * (shape.N + keys_loaded(shape, Br)) * width
-    tail = " + 2 N" if stats else " + N"
+    tail, masked = " + 2 N" if stats else " + N", shape.causal or shape.window > 0
+    formulas = "(d + dv) (N + keys seen)", "(d + dv) (N + keys loaded)"
+    if shape.N == shape.Nk and not masked and (shape.dv, shape.group) == (shape.d, 1):
+        formulas = "4 N d", "N d (2 + 2 ceil(N/Br))"
     return (
         Fact("K/V Tiles Visited", tiles, "tile", "some row of the block sees"),
         Fact("K/V Tiles Skipped", H * tiles_skipped(shape, Br, Bc), "tile", "no row of the block sees"),
@@ -345,14 +348,14 @@ def facts(
         Fact("Pairs Computed", pairs, "pair", "tiles of Br x Bc, whole"),
         *element_facts(
             needed + rows,
-            of_heads("(d + dv) (N + keys seen)" + tail, shape),
+            of_heads(formulas[0] + tail, shape),
             asked + rows,
-            of_heads("(d + dv) (N + keys loaded)" + tail, shape),
+            of_heads(formulas[1] + tail, shape),
             (form,),
             2 * needed + 4 * rows,
             2 * asked + 4 * rows,
         ),
-        *(masked_flops(shape, "2 (d + dv)") if shape.causal or shape.window else ()),
+        *(masked_flops(shape, "2 (d + dv)") if masked else ()),
         *flop_facts(2 * wide * pairs, "2 (d + dv) pairs computed, d and dv in steps of 16", (form,),
                     "tensor.f16" if dtype == "float16" else "tensor.bf16"),
     )  # fmt: skip

@@ -80,9 +80,13 @@ def test_causal_executes_the_products_of_2080_whole_tiles():
 
 def test_the_main_job_asks_for_the_elements_of_the_simt_variant_in_half_the_bytes():
     found = said(MAIN)
-    assert found["Moved At SM-L1"][0] == 34_082_816
-    assert found["Ideal At DRAM"][0] == 4 * 4096 * 64 + 4096
+    assert found["Moved At SM-L1"] == (34_082_816, "N d (2 + 2 ceil(N/Br)) + N")
+    assert found["Ideal At DRAM"] == (4 * 4096 * 64 + 4096, "4 N d + N")
     assert found["Bytes Moved At SM-L1"][0] == 2 * 34_082_816 + 2 * 4096  # L stays float32
+
+
+def test_a_causal_launch_has_no_formula_of_the_square():
+    assert said(MAIN_CAUSAL)["Moved At SM-L1"] == (17_567_744, "(d + dv) (N + keys loaded) + N")
 
 
 def test_copies_are_whole_requests_of_16_sectors():
