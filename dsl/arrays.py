@@ -100,7 +100,10 @@ def refuse_rank(b: Builder, array: Arr, given: int) -> None:
 
 
 def checked(b: Builder, array: Arr, dim: int, item: Value) -> Operand:
-    """Return an index (s64) of one dimension, checked against its extent and wrapped if it is negative."""
+    """Return an index (s64) of one dimension, checked against its extent and wrapped if it is negative.
+
+    A uint64 is never negative: from 2^63 on it is past every end.
+    """
     if not isinstance(item, Val) or item.type in FLOATS:
         kind = f"a {TYPE_NAMES[item.type]}" if isinstance(item, Val) else "not a number"
         raise b.refuse(f"index {dim} of {array.name!r} is {kind}", "use an integer, e.g. int(x)")
@@ -109,6 +112,8 @@ def checked(b: Builder, array: Arr, dim: int, item: Value) -> Operand:
     if value is not None and isinstance(known, int) and 0 <= value < known:
         return Imm(int(value))
     index, limit = convert(b, item, "s64").operand, extent(b, array, dim).operand
+    if item.type == "u64" and value is None:
+        index = b.alu("min", "u64", index, Imm((1 << 63) - 1))
     dst = b.reg("s64")
     b.emit(Chk(dst, index, limit, array.name, dim, b.loc))
     if value is not None and isinstance(known, int) and -known <= value < 0:  # counted as wrapped, and known

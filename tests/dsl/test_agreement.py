@@ -12,7 +12,7 @@ import pytest
 
 import gpusim
 from dsl import cuda, oracle
-from gpusim.errors import EndlessLoop, KernelFault, UnsupportedFeature
+from gpusim.errors import EndlessLoop, KernelFault, OutOfBounds, UnsupportedFeature
 
 ENGINES = ("compiled", "ir", "oracle")
 
@@ -159,6 +159,19 @@ def test_division_by_zero_powers_of_negative_numbers_and_wide_shifts_have_the_ma
         [1 << 31, 0, 1 << 31, nan, -inf, -0.5, -2, -(2.0**-31), -1 - (1 << 31) + 5, -(1 << 31), -1],
     ]
     np.testing.assert_array_equal(got, rows)
+
+
+@cuda.jit
+def indexed(x, out):
+    out[x[0]] = 1
+
+
+def test_a_uint64_is_no_negative_index() -> None:
+    assert everywhere(indexed, 1, np.array([2], np.uint64), np.zeros(4)).tolist() == [0, 0, 1, 0]
+    assert everywhere(indexed, 1, np.array([-1]), np.zeros(4)).tolist() == [0, 0, 0, 1]
+    for engine in ENGINES:
+        with gpusim.profile(engine=engine), pytest.raises(OutOfBounds, match="in dimension 0 of 'out'"):
+            indexed[1, 1](np.array([2**64 - 1], np.uint64), np.zeros(4))
 
 
 @cuda.jit
