@@ -81,7 +81,8 @@ def _nbytes(frame: Frame, path: str, value: Value, cache: str, element: str) -> 
 def _require_side_by_side(frame: Frame, path: str, array: Arr, element: str) -> None:
     if array.strides[-1] != BYTES[element]:
         raise frame.builder.mistake(
-            f"{path} from {array.name!r}, whose last dimension is not contiguous", "pass a C-contiguous array"
+            f"{path} from {array.name!r}, whose last dimension is not known to be contiguous",
+            "pass a C-contiguous array: np.ascontiguousarray makes one of a view",
         )
 
 
