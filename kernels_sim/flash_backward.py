@@ -34,7 +34,7 @@ rounded: what a forward pass would hand over.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -378,6 +378,11 @@ class Options:
     variant: str = field(default="simt", metadata={
         "help": "simt: CUDA cores; mma: tensor cores, 16-bit dQ too", "choices": tuple(VARIANTS)})
 
+    def __post_init__(self) -> None:
+        """Settle the type by the variant where none is given, so that the report names it."""
+        if self.dtype is None:
+            object.__setattr__(self, "dtype", VARIANTS.get(self.variant))
+
 
 def check_tile(tile: Tile) -> None:
     """Raise BadOption for a tile shape that the kernel does not accept."""
@@ -401,7 +406,6 @@ def build(options: Options, data: Data) -> Problem:
     Raises BadOption.
     """
     require_choice("flash_backward", "variant", options.variant, VARIANTS)
-    options = replace(options, dtype=options.dtype or VARIANTS[options.variant])
     if options.variant == "mma" and options.dtype == "float32":
         why = "takes --dtype float16 or bfloat16, not float32: its products are of 16-bit numbers"
         raise BadOption(f"flash_backward: --variant mma {why}")

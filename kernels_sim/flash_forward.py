@@ -37,7 +37,7 @@ What it leaves out: tensor cores and asynchronous copies, which --variant mma ha
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -281,6 +281,11 @@ class Options:
         "help": "simt: CUDA cores; mma: tensor cores, 16-bit Q, K, V and O", "choices": tuple(VARIANTS)})
     stats: bool = field(default=False, metadata={"help": "count how often rows are rescaled"})
 
+    def __post_init__(self) -> None:
+        """Settle the type by the variant where none is given, so that the report names it."""
+        if self.dtype is None:
+            object.__setattr__(self, "dtype", VARIANTS.get(self.variant))
+
 
 def check_tile(Br: int, Bc: int, d: int, dv: int) -> None:
     """Raise BadOption for a tile shape that the kernel does not accept."""
@@ -305,7 +310,6 @@ def build(options: Options, data: Data) -> Problem:
     require_choice("flash_forward", "variant", options.variant, VARIANTS)
     if options.stats and data.virtual:
         raise BadOption("flash_forward: --stats counts what depends on the data; leave out --counts-only")
-    options = replace(options, dtype=options.dtype or VARIANTS[options.variant])
     if options.variant == "mma":
         return flash_forward_mma.build(options, data)
     shape, dtype = shape_of(options, DTYPES), DTYPES[options.dtype]
