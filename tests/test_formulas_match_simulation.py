@@ -133,10 +133,8 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
     ],
 }
 CASES = [(name, options) for name, shapes in SHAPES.items() for options in shapes]
-PIPELINES = ("fp8_qkv",)
-"""Kernels whose launches are those of other kernels, which are judged a thread at a time by themselves."""
-SLOW_BY_THREAD = ("standard_attention", "matmul_mma", "matmul_fp8", *PIPELINES)
-"""Kernels that take the Python source 10 s a case and more."""
+SLOW_BY_THREAD = ("standard_attention", "matmul_mma", "matmul_fp8", "fp8_qkv")
+"""Kernels that take the Python source 10 s a case and more: for `make test-full`."""
 
 
 def slow_by_thread(case: tuple[str, dict[str, Any]]) -> bool:
@@ -145,10 +143,7 @@ def slow_by_thread(case: tuple[str, dict[str, Any]]) -> bool:
 
 
 BY_THREAD = [
-    pytest.param(*case, marks=pytest.mark.full if case[0].startswith(PIPELINES) else pytest.mark.slow)
-    if slow_by_thread(case)
-    else case
-    for case in CASES
+    pytest.param(*case, marks=pytest.mark.full) if slow_by_thread(case) else case for case in CASES
 ]
 """The cases of the Python source."""
 DATA_DEPENDENT = {"histogram": "its bins are the data", "paged_attention_v2": "its pages are"}
