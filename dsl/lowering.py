@@ -51,7 +51,7 @@ FOLDS: dict[str, Callable[[Any, Any], Any]] = {
     "div": operator.truediv,
     "floordiv": operator.floordiv,
     "floormod": operator.mod,
-    "pow": operator.pow,
+    "pow": math.pow,
     "shl": operator.lshift,
     "shr": operator.rshift,
     "and": operator.and_,
@@ -229,9 +229,8 @@ def _fold(op: str, x: Val, y: Val, element: str) -> Val | None:
         return None
     if element in FLOATS and op in ("floordiv", "floormod", "min", "max"):
         return None
-    f = math.pow if op == "pow" and element in FLOATS else FOLDS[op]
     try:
-        return constant(f(x.operand.value, y.operand.value), element)
+        return constant(FOLDS[op](x.operand.value, y.operand.value), element)
     except (ArithmeticError, ValueError):  # 1 / 0, 1 << -1: left to the machine, as in numba.cuda
         return None
 
