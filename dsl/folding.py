@@ -8,29 +8,7 @@ leaves to the program: divisions by zero and numbers of more than 128 bits.
 from __future__ import annotations
 
 import ast
-import operator
-from collections.abc import Callable
-from typing import Any
 
-_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-    ast.LShift: operator.lshift,
-    ast.RShift: operator.rshift,
-    ast.BitAnd: operator.and_,
-    ast.BitOr: operator.or_,
-    ast.BitXor: operator.xor,
-}
-_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
-    ast.USub: operator.neg,
-    ast.UAdd: operator.pos,
-    ast.Invert: operator.invert,
-}
 _GROWS = (ast.Pow, ast.LShift, ast.Mult)
 MOST_BITS = 128
 """CPython's limit of an integer that it works out."""
@@ -47,14 +25,12 @@ class Folder(ast.NodeTransformer):
         x, y = node.left.value, node.right.value  # type: ignore[attr-defined]
         if isinstance(node.op, _GROWS) and _bits(node.op, x, y) > MOST_BITS:
             return node
-        return _folded(node, _BINARY[type(node.op)], x, y) if type(node.op) in _BINARY else node
+        return _folded(node)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         """Return the number, or the node where its operand is none."""
         self.generic_visit(node)
-        if not _is_number(node.operand) or type(node.op) not in _UNARY:
-            return node
-        return _folded(node, _UNARY[type(node.op)], node.operand.value)  # type: ignore[attr-defined]
+        return _folded(node) if _is_number(node.operand) and not isinstance(node.op, ast.Not) else node
 
 
 def _is_number(node: ast.expr) -> bool:
@@ -70,9 +46,9 @@ def _bits(op: ast.operator, x: float, y: float) -> float:
     return x.bit_length() * y if isinstance(op, ast.Pow) else x.bit_length() + y
 
 
-def _folded(node: ast.expr, function: Callable[..., Any], *values: float) -> ast.expr:
+def _folded(node: ast.expr) -> ast.expr:
     try:
-        value = function(*values)
+        value = eval(compile(ast.Expression(node), "", "eval"), {})
     except (ArithmeticError, ValueError, TypeError):  # 1 / 0, 1 << -1, 1.5 & 1: the program's to meet
         return node
     return ast.copy_location(ast.Constant(value), node) if isinstance(value, (int, float)) else node
