@@ -24,7 +24,7 @@ test: $(VENV)/.installed-test ## Set up, then run the fast tests; no GPU, torch 
 	$(PYTEST) -m "not full"
 
 # ONLY=full leaves out what `make test` has run.
-test-full: $(VENV)/.installed-full ## Run every test: those with torch and the long sweeps too
+test-full: $(VENV)/.installed-full ## Run every test: those with torch, Triton and the long sweeps too
 	$(PYTEST) $(if $(ONLY),-m $(ONLY))
 
 conformance: $(VENV)/.installed-conformance ## Run numba-cuda's own tests on this simulator
@@ -62,7 +62,7 @@ $(VENV)/.installed-test: pyproject.toml | $(VENV)/bin/python
 
 # torch on Linux brings CUDA with it; with PIP_EXTRA_INDEX_URL set to PyTorch's index of CPU builds it does not.
 $(VENV)/.installed-full: pyproject.toml | $(VENV)/bin/python
-	@echo "Installing into $(VENV), with torch, which some tests ask for gradients (once; some minutes)."
+	@echo "Installing into $(VENV), with torch and, on Linux, Triton (once; some minutes)."
 	@$(BIN)/python -m pip install --quiet -e '.[full]'
 	@touch $(VENV)/.installed $(VENV)/.installed-test $@
 

@@ -421,8 +421,10 @@ def build(options: Options, data: Data) -> Problem:
 
     make = flash_backward_mma.steps if options.variant == "mma" else _steps
     steps, said = make(options, shape, data, (Q, K, V, dO, L, D, dQ, dK, dV), O)
+    inputs = {"Q": Q, "K": K, "V": V, "O": O, "dO": dO, "L": L}
     if data.virtual:
-        return Problem("flash_backward", steps, {"dQ": dQ, "dK": dK, "dV": dV}, facts=said)
+        outputs = {"dQ": dQ, "dK": dK, "dV": dV}
+        return Problem("flash_backward", steps, outputs, facts=said, options=options, inputs=inputs)
 
     q, k, v, do = Q.reshape(H, N, d), K.reshape(Hk, Nk, d), V.reshape(Hk, Nk, dv), dO.reshape(H, N, dv)
     o, L[...] = reference(q, k, v, shape)
@@ -432,7 +434,8 @@ def build(options: Options, data: Data) -> Problem:
     def expected() -> dict[str, np.ndarray]:
         return dict(zip(outputs, gradients(q, k, v, do, shape), strict=True))
 
-    return Problem("flash_backward", steps, outputs, expected, TOLERANCES[str(options.dtype)], said)
+    tolerance = TOLERANCES[str(options.dtype)]
+    return Problem("flash_backward", steps, outputs, expected, tolerance, said, options, inputs)
 
 
 def _steps(

@@ -291,13 +291,14 @@ def build(options: Options, data: Data) -> Problem:
     )  # fmt: skip
     said = facts(shape, splits, [split.closed_form, combine.closed_form])
     outputs = dict(zip("OLmlo", (O, L, *states), strict=True))
+    inputs = {"Q": Q, "K": K, "V": V}
     if data.virtual:
-        return Problem("flash_decode", (split, combine), outputs, facts=said)
+        return Problem("flash_decode", (split, combine), outputs, facts=said, options=options, inputs=inputs)
     by_head = shape.heads, shape.N
     outputs = {name: x.reshape(*by_head, *x.shape[1:]) for name, x in outputs.items()}
     q, k, v = Q.reshape(*by_head, d), K.reshape(Hk, -1, d), V.reshape(Hk, -1, dv)
     return Problem("flash_decode", (split, combine), outputs,
-                   lambda: expected(q, k, v, shape, splits), TOLERANCES[options.dtype], said)
+                   lambda: expected(q, k, v, shape, splits), TOLERANCES[options.dtype], said, options, inputs)
 
 
 def facts(shape: Shape, splits: int, forms: list[dict[str, int]]) -> tuple[Fact, ...]:

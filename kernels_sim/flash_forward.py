@@ -332,8 +332,9 @@ def build(options: Options, data: Data) -> Problem:
         registers_source=REGISTERS_SOURCE if registers else "",
     )
     said = facts(shape, options.Br, options.Bc, step.closed_form, options.stats, dtype.itemsize)
+    inputs = {"Q": Q, "K": K, "V": V}
     if data.virtual:
-        return Problem("flash_forward", (step,), {"O": O, "L": L}, facts=said)
+        return Problem("flash_forward", (step,), {"O": O, "L": L}, facts=said, options=options, inputs=inputs)
     q, k, v = Q.reshape(H, N, d), K.reshape(Hk, Nk, d), V.reshape(Hk, Nk, dv)
     outputs = {"O": O.reshape(H, N, dv), "L": L}
     if options.stats:
@@ -345,7 +346,8 @@ def build(options: Options, data: Data) -> Problem:
         o, lse = reference(q, k, v, shape)
         return {"O": o, "L": lse}
 
-    return Problem("flash_forward", (step,), outputs, expected, TOLERANCES[options.dtype], said)
+    tolerance = TOLERANCES[options.dtype]
+    return Problem("flash_forward", (step,), outputs, expected, tolerance, said, options, inputs)
 
 
 def statistics(shape: Shape, Br: int, Bc: int) -> dict[str, int]:

@@ -310,8 +310,9 @@ def build(options: Any, data: Data) -> Problem:
         closed_form=closed_form(shape, Br, Bc, dtype, options.stats),
     )
     said, outputs = facts(shape, Br, Bc, step.closed_form, dtype, options.stats), {"O": O, "L": L}
+    inputs = {"Q": Q, "K": K, "V": V}
     if data.virtual:
-        return Problem("flash_forward", (step,), outputs, facts=said)
+        return Problem("flash_forward", (step,), outputs, facts=said, options=options, inputs=inputs)
     if options.stats:
         outputs["rescalings"] = R
         often = int(rescalings(Q, K, shape, Bc, from_last=True).sum())
@@ -321,7 +322,8 @@ def build(options: Any, data: Data) -> Problem:
         o, lse = reference(Q, K, V, shape)
         return {"O": o, "L": lse}
 
-    return Problem("flash_forward", (step,), outputs, expected, TOLERANCES[dtype], said)
+    tolerance = TOLERANCES[dtype]
+    return Problem("flash_forward", (step,), outputs, expected, tolerance, said, options, inputs)
 
 
 def facts(

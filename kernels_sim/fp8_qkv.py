@@ -95,6 +95,13 @@ class Inputs:
     weight: Any
     factors: tuple[Any, Any]
 
+    @property
+    def by_name(self) -> dict[str, Any]:
+        """Return the arrays by name, those that only a backward pass takes too."""
+        return {"x8": self.x8, "weight8": self.weight8, "x_scale": self.x_scale,
+                "weight_scale": self.weight_scale, "weight": self.weight, "factor1": self.factors[0],
+                "factor2": self.factors[1]}
+
 
 def make_inputs(options: Any, width: int, rotary_dim: int, data: Data) -> Inputs:
     """Make x ~ N(0, 1), weights ~ N(0, 1 / model_dim) and the factors, quantised where they are 8 bits."""
@@ -145,7 +152,8 @@ def build(options: Options, data: Data) -> Problem:
     needed = 2 * tokens * (of_qk + of_v) * options.model_dim
     said = product_facts(needed, "2 tokens qkv_dim model_dim", steps)
     outputs = {"Q": Q, "K": K, "V": V}
-    return Problem("fp8_qkv", (*steps, norm), outputs, reference, TOLERANCES["bfloat16"], said)
+    return Problem("fp8_qkv", (*steps, norm), outputs, reference, TOLERANCES["bfloat16"], said, options,
+                   given.by_name)
 
 
 def rows(matrix: Any, first: int, count: int) -> Any:

@@ -143,7 +143,10 @@ def build(options: Options, data: Data) -> Problem:
     outputs = {"grad_x": grad_x, "grad_weight": grad_weight, "grad_qkv_scale": grad_qkv_scale}
     reference = None if data.virtual else expected
     said = product_facts(4 * tokens * width * model_dim, "2 x 2 tokens qkv_dim model_dim", products)
-    return Problem(name, (of_rows, *products, scaled), outputs, reference, TOLERANCES["bfloat16"], said)
+    inputs = {**given.by_name, "x8_t": x8_t, "weight8_t": weight8_t, "qk": qk, "grad_q": grad_q,
+              "grad_k": grad_k, "grad_v": grad_v, "grad_scale": grad_scale, "qkv_scale": qkv_scale}
+    return Problem(name, (of_rows, *products, scaled), outputs, reference, TOLERANCES["bfloat16"], said,
+                   options, inputs)
 
 
 def transposed(matrix: Any, data: Data) -> Any:

@@ -329,8 +329,9 @@ def build(options: Options, data: Data) -> Problem:
         return reference(Q, K, V, table, size, *factors)
 
     outputs = {"O": O, "L": L, "m": m, "l": l, "o": o}
+    inputs = {"Q": Q, "K": K, "V": V, "table": table, "lens": lens, "slopes": slopes}
     return Problem("paged_attention_v2", (first, second), outputs, None if data.virtual else expected,
-                   TOLERANCES[options.dtype], facts(size))
+                   TOLERANCES[options.dtype], facts(size), options, inputs)
 
 
 def fill(table: np.ndarray, K: np.ndarray, V: np.ndarray, order: np.ndarray, size: Pages) -> None:

@@ -44,6 +44,8 @@ class Problem:
     outputs: the arrays that the launches fill (pre-filled with NaN, or zero for accumulators). reference:
     returns the same names in float64; None where the data are virtual. tolerance: of the error
     max|x - ref| / max(1, max|ref|). facts: what the algorithm says of itself, over all launches together.
+    options and inputs: what it was built from, and the arrays that the launches read, by name, so that
+    another backend can run the same problem.
     """
 
     name: str
@@ -52,6 +54,8 @@ class Problem:
     reference: Callable[[], dict[str, np.ndarray]] | None = None
     tolerance: float = 1e-5
     facts: tuple[Fact, ...] = ()
+    options: Any = None
+    inputs: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -215,7 +215,9 @@ def build(options: Options, data: Data) -> Problem:
 
     said = facts(options, form, dtype.itemsize)
     reference = None if data.virtual else expected
-    return Problem("qk_norm_rope", (step,), {"Q": Q, "K": K}, reference, TOLERANCES[options.dtype], said)
+    inputs = {"qk": qk, "factor1": factors[0], "factor2": factors[1]}
+    return Problem("qk_norm_rope", (step,), {"Q": Q, "K": K}, reference, TOLERANCES[options.dtype], said,
+                   options, inputs)
 
 
 def rotation(tokens: int, d: int, rotary_dim: int, paired: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -254,7 +254,10 @@ def build(options: Options, data: Data) -> Problem:
 
     outputs = {"grad_row": row, "grad_transposed": transposed}
     reference = None if data.virtual else expected
-    return Problem(name, (step,), outputs, reference, 0.0, facts(options, v_dim, rotary_dim, form))
+    inputs = {"grad_q": grad_q, "grad_k": grad_k, "grad_v": grad_v, "qk": qk, "factor1": factors[0],
+              "factor2": factors[1], "grad_scale": scale}
+    return Problem(name, (step,), outputs, reference, 0.0, facts(options, v_dim, rotary_dim, form), options,
+                   inputs)
 
 
 # The reference

@@ -146,7 +146,8 @@ def build(options: Options, data: Data) -> Problem:
 
     outputs = {"m": m_out, "l": l_out} | ({"o": o_out} if d else {})
     reference = None if data.virtual else expected
-    return Problem("softmax_merge", (step,), outputs, reference, facts=facts(parts, rows, d, form))
+    return Problem("softmax_merge", (step,), outputs, reference, facts=facts(parts, rows, d, form),
+                   options=options, inputs={"m": m, "l": l, "o": o})
 
 
 def _empty_some(m: np.ndarray, l: np.ndarray, o: np.ndarray) -> None:

@@ -263,7 +263,8 @@ def build(options: Options, data: Data) -> Problem:
 
     outputs, check = {"O": O, "L": L}, None if data.virtual else expected
     said, tolerance = facts(shape, forms, dtype.itemsize), TOLERANCES[options.dtype]
-    return Problem("standard_attention", steps, outputs, check, tolerance, said)
+    inputs = {"Q": Q, "K": K, "V": V}
+    return Problem("standard_attention", steps, outputs, check, tolerance, said, options, inputs)
 
 
 def recorded_of(name: str, kernel: Any, width: int, options: Any) -> tuple[int | None, str]:

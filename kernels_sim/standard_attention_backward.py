@@ -271,7 +271,8 @@ def build(options: Options, data: Data) -> Problem:
 
     outputs, check = {"dQ": dQ, "dK": dK, "dV": dV}, None if data.virtual else expected
     said, tolerance = facts(shape, forms, dtype.itemsize), TOLERANCES[options.dtype]
-    return Problem(NAME, steps, outputs, check, tolerance, said)
+    inputs = {"Q": Q, "K": K, "V": V, "dO": dO, "P": P}
+    return Problem(NAME, steps, outputs, check, tolerance, said, options, inputs)
 
 
 def fill_weights(P: np.ndarray, Q: np.ndarray, K: np.ndarray, V: np.ndarray, shape: Shape) -> None:

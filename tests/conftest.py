@@ -28,6 +28,11 @@ def gpu_count() -> int:
     return 0
 
 
+# Triton reads it when it is first imported: without a GPU its kernels run under its interpreter, on the CPU.
+if not gpu_count():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip the tests marked `gpu` where no GPU answers."""
     marked = [item for item in items if item.get_closest_marker("gpu")]

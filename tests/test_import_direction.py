@@ -38,6 +38,8 @@ THIRD_PARTY = {
 }
 HEAVY = {"torch", "triton", "numba.cuda", "matplotlib"}
 WITHOUT_HEAVY = {"gpusim", "dsl", "kernels_sim", "cli"}
+# Files of Triton kernels are nothing without it; kernels_real imports them when they are asked for.
+IN_FOLDER = {"kernels_real/triton_kernels/": {"torch", "triton"}}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
@@ -81,7 +83,8 @@ def under(name: str, packages: set[str]) -> bool:
 def allowed_third_party(package: str, path: str) -> set[str]:
     """Return what a file may load at import time beside the standard library and the project."""
     extra = {"rich"} if package == "gpusim" and Path(path).name.startswith("report") else set()
-    return THIRD_PARTY[package] | extra
+    own = (names for folder, names in IN_FOLDER.items() if path.startswith(folder))
+    return THIRD_PARTY[package].union(extra, *own)
 
 
 def broken_rules(source: str, package: str, path: str) -> list[str]:
@@ -149,6 +152,13 @@ def test_an_import_against_the_rules_is_found(package: str, source: str, found: 
 )
 def test_an_import_within_the_rules_is_not_reported(package: str, source: str) -> None:
     assert broken_rules(source, package, "x.py") == []
+
+
+def test_only_the_triton_kernels_of_kernels_real_may_load_triton() -> None:
+    source = "import triton.language as tl"
+    assert broken_rules(source, "kernels_real", "kernels_real/triton_kernels/softmax_merge.py") == []
+    for path in ("kernels_real/__init__.py", "kernels_real/metal_kernels/triton.py"):
+        assert broken_rules(source, "kernels_real", path) == [f"{path}:1 imports triton.language"]
 
 
 def test_only_a_report_of_gpusim_may_load_rich() -> None:
