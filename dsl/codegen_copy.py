@@ -21,8 +21,8 @@ WORDS, FLAGS = vector("i64"), vector("i1")
 
 
 def prepare(cg: WarpCode) -> str:
-    """Add the functions that copies need; return what to do before each block."""
-    cg.helpers |= copies_ll.functions(cg.n_warps)
+    """Add the functions that all copies need; return what to do before each block."""
+    cg.helpers |= copies_ll.groups(cg.n_warps)
     cg.text.declared |= copies_ll.DECLARED
     return "call void @copies_reset(ptr %ctx)"
 
@@ -60,7 +60,9 @@ def require_complete(
     t = cg.text
     site = number + MOVE_SITE * is_move
     args = f"ptr %ctx, i32 {lanes}, ptr {addresses}, i64 {site}"
-    found = t.do(f"call i64 @copies_check_{nbytes}({args})")
+    name = f"copies_check_{nbytes}"
+    cg.helpers[name] = copies_ll.check(nbytes)
+    found = t.do(f"call i64 @{name}({args})")
     bad, fine = t.name("early"), t.name("fine")
     t.put(f"br i1 {t.do(f'icmp ne i64 {found}, 0')}, label %{bad}, label %{fine}, !prof !1")
     t.label(bad)
@@ -98,8 +100,10 @@ def copy(cg: WarpCode, instr: ir.CpAsync) -> None:
     if cg.options.counts_only:
         return
     require_complete(cg, place[1], cg.bits, instr.bytes, number, is_move=True)
+    name = f"copy_async_{instr.bytes}"
+    cg.helpers[name] = copies_ll.copy(instr.bytes, cg.n_warps)
     pointers = ", ".join(f"ptr {place[k]}" for k in range(4))
-    t.put(f"call void @copy_async_{instr.bytes}(ptr %ctx, i32 {cg.bits}, {pointers}, i64 {number})")
+    t.put(f"call void @{name}(ptr %ctx, i32 {cg.bits}, {pointers}, i64 {number})")
 
 
 def _count_reads(

@@ -154,7 +154,33 @@ none:
 """
 
 
-def _check(n_bytes: int) -> str:
+def _look(lane: str, name: str, seen: str, kind: str) -> str:
+    """Return the lines that look at the marks of one lane's address; %{name}seen: those beyond the limit."""
+    return f"""  %{name}p = getelementptr i64, ptr %addresses, i32 {lane}
+  %{name}a = load i64, ptr %{name}p
+  %{name}k = lshr i64 %{name}a, 2
+  %{name}place = getelementptr i64, ptr %s, i64 %{name}k
+  %{name}marks = load {kind}, ptr %{name}place, align 8
+  %{name}over = sub {kind} %limits, %{name}marks
+  %{name}seen = or {kind} {seen}, %{name}over
+"""
+
+
+def _look_at_all(kind: str) -> str:
+    """Return the loop that looks at the marks of all 32 lanes, four in a turn."""
+    lines = ["  %first = phi i32 [ 0, %begin ], [ %first1, %whole ]",
+             f"  %sum = phi {kind} [ zeroinitializer, %begin ], [ %q3seen, %whole ]"]  # fmt: skip
+    text = "\n".join(lines) + "\n"
+    for k in range(4):
+        text += f"  %turn{k} = add i32 %first, {k}\n"
+        text += _look(f"%turn{k}", f"q{k}", f"%q{k - 1}seen" if k else "%sum", kind)
+    return text + f"""  %first1 = add i32 %first, 4
+  %more = icmp ult i32 %first1, {LANES}
+  br i1 %more, label %whole, label %done
+"""
+
+
+def check(n_bytes: int) -> str:
     """Stop (return -1) if an active lane's %addresses are still being copied to; 0 where all are there."""
     words = max(1, n_bytes // 4)
     kind = f"<{words} x i64>"
@@ -171,24 +197,20 @@ begin:
   %s = load ptr, ptr %sp
   %l1 = insertelement {kind} poison, i64 %limit, i32 0
   %limits = shufflevector {kind} %l1, {kind} poison, <{words} x i32> zeroinitializer
-  br label %loop
-loop:
+  %all_lanes = icmp eq i32 %mask, -1
+  br i1 %all_lanes, label %whole, label %loop
+whole:
+{_look_at_all(kind)}loop:
   %rest = phi i32 [ %mask, %begin ], [ %rest1, %loop ]
-  %seen = phi {kind} [ zeroinitializer, %begin ], [ %seen1, %loop ]
+  %seen = phi {kind} [ zeroinitializer, %begin ], [ %oneseen, %loop ]
   %lane = call i32 @llvm.cttz.i32(i32 %rest, i1 true)
-  %ap = getelementptr i64, ptr %addresses, i32 %lane
-  %a = load i64, ptr %ap
-  %k = lshr i64 %a, 2
-  %place = getelementptr i64, ptr %s, i64 %k
-  %marks = load {kind}, ptr %place, align 8
-  %over = sub {kind} %limits, %marks
-  %seen1 = or {kind} %seen, %over
-  %less = sub i32 %rest, 1
+{_look("%lane", "one", "%seen", kind)}  %less = sub i32 %rest, 1
   %rest1 = and i32 %rest, %less
   %last = icmp eq i32 %rest1, 0
   br i1 %last, label %done, label %loop
 done:
-  %all = call i64 @llvm.vector.reduce.or.v{words}i64({kind} %seen1)
+  %found_all = phi {kind} [ %q3seen, %whole ], [ %oneseen, %loop ]
+  %all = call i64 @llvm.vector.reduce.or.v{words}i64({kind} %found_all)
   %beyond = icmp slt i64 %all, 0
   br i1 %beyond, label %slowly, label %fine
 slowly:
@@ -223,7 +245,7 @@ fine:
 """
 
 
-def _copy(n_bytes: int, n_warps: int) -> str:
+def copy(n_bytes: int, n_warps: int) -> str:
     """Copy %taken bytes a lane, fill the rest with zeros, and mark the words; %from, %to: 32 addresses."""
     words = n_bytes // 4
     kind = f"<{words} x i64>"
@@ -300,16 +322,14 @@ out:
 """
 
 
-def functions(n_warps: int) -> dict[str, str]:
-    """Return all functions, by name, of a kernel with asynchronous copies."""
-    made = {
+def groups(n_warps: int) -> dict[str, str]:
+    """Return, by name, the functions that every kernel with asynchronous copies needs."""
+    return {
         "copies_reset": _reset(n_warps),
         "copies_commit": _commit(n_warps),
         "copies_wait": _wait(n_warps),
         "copies_blocking": _blocking(n_warps),
     }
-    made |= {f"copies_check_{n}": _check(n) for n in (1, 2, 4, 8, 16)}
-    return made | {f"copy_async_{n}": _copy(n, n_warps) for n in (4, 8, 16)}
 
 
 DECLARED = {
