@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -150,6 +151,12 @@ class Machine:
     def address(self, name: str) -> int:
         """Return the address of a function."""
         return int(self.engine.get_function_address(name))
+
+
+@cache
+def host_has_avx512() -> bool:
+    """Return whether this computer's CPU has vectors of 512 bits that a JIT may use."""
+    return bool(llvm.get_host_cpu_features().get("avx512f"))
 
 
 def _target_machine(opt: int) -> Any:

@@ -3,12 +3,15 @@
 What it models: dsl/matrix_ops.py, bit by bit, for numbers without infinities and NaN. Products are exact in
 float32 and their cut terms 32-bit integers, in two sums, each below 2**31, whose own sum seldom exceeds 32
 bits. Accumulators stay as they lie in their registers: a vector holds 4 columns of 2 rows, so each row of A
-is there four times. Four vectors go together, a register, which fills the registers of a CPU; the loops are
-there to keep them in registers. What it leaves out: sums beyond 32 bits, which the function tells of. Checked
-by dsl/interpreter.py.
+is there four times. The vectors of a register go together, which fills the registers of a CPU; the loops are
+there to keep them in registers. CPUs with AVX-512 take vectors twice as wide, and cut a sum to a float32 in
+one instruction. What it leaves out: sums beyond 32 bits, and infinities and NaN among the accumulators, both
+of which the function tells of. Checked by dsl/interpreter.py.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from dsl.ir_tensor import COLUMNS, ROWS
 from dsl.llvm import LANES, constant
@@ -19,9 +22,45 @@ BLOCK = 4
 """The values of k that a pair of A's registers holds in one of their parts."""
 SPREAD = 4
 """How often a row of A is there side by side: for each column of a register's."""
-WIDTH, VECTORS = 8, LANES // 8
-"""Accumulators of a vector, and the vectors of a register."""
-INTS, FLOATS, BYTES, FLAGS = (vector(WIDTH, scalar) for scalar in ("i32", "float", "i8", "i1"))
+
+
+@dataclass(frozen=True)
+class Width:
+    """Say how many accumulators (lanes) a vector holds: 8 on any CPU, 16 with an instruction of AVX-512."""
+
+    lanes: int
+
+    @property
+    def vectors(self) -> int:
+        """Return the vectors of a register."""
+        return LANES // self.lanes
+
+    @property
+    def ints(self) -> str:
+        """Return the type of a vector of integers."""
+        return vector(self.lanes, "i32")
+
+    @property
+    def floats(self) -> str:
+        """Return the type of a vector of float32."""
+        return vector(self.lanes, "float")
+
+    @property
+    def flags(self) -> str:
+        """Return the type of a vector of truth values."""
+        return vector(self.lanes, "i1")
+
+
+NARROW, WIDE = Width(8), Width(16)
+TOWARD_ZERO = 3 | 8
+"""AVX-512's rounding mode "toward zero, no exceptions", as an instruction carries it."""
+DECLARED = {
+    "llvm.abs.v8i32": "declare <8 x i32> @llvm.abs.v8i32(<8 x i32>, i1)",
+    "llvm.smax.v64i8": "declare <64 x i8> @llvm.smax.v64i8(<64 x i8>, <64 x i8>)",
+    "llvm.x86.avx512.sitofp.round.v16f32.v16i32":
+        "declare <16 x float> @llvm.x86.avx512.sitofp.round.v16f32.v16i32(<16 x i32>, i32 immarg)",
+}  # fmt: skip
+"""LLVM's own functions that these call: name -> declaration."""
 
 
 def spread_rows() -> str:
@@ -46,40 +85,41 @@ def spread_rows() -> str:
     return t.text()
 
 
-def integer_sum(name: str, head: str, terms: int) -> str:
+def integer_sum(name: str, head: str, terms: int, width: Width) -> str:
     """Return the text of the function that makes one sum of each accumulator; i1: whether one is void.
 
-    head: its parameters. %av, %ap: values of A and their exponents, [terms][16 rows, each four times]; %bv,
-    %bp: those of B, [terms][4 even, 4 odd columns]; %c, %d: the registers of the accumulators. A turn of the
-    loop makes one register.
+    head: its parameters. width: of its vectors. %av, %ap: values of A and their exponents, [terms][16 rows,
+    each four times]; %bv, %bp: those of B, [terms][4 even, 4 odd columns]; %c, %d: the registers of the
+    accumulators. A turn of the loop makes one register.
     """
-    t = Lines(f"define internal i1 @{name}({head}) noinline")
+    t, ints = Lines(f"define internal i1 @{name}({head}) noinline"), width.ints
     _largest_exponents(t, terms)
-    t.put(f"%far = alloca {INTS}, align 32")
-    t.put(f"store {INTS} zeroinitializer, ptr %far, align 32")
+    t.put(f"%far = alloca {ints}, align 64")
+    t.put(f"store {ints} zeroinitializer, ptr %far, align 64")
     t.put("br label %register")
     t.put("register:")
     t.put("%i = phi i64 [ 0, %entry ], [ %i1, %end ]")
-    parts = [_Vector(t, number) for number in range(VECTORS)]
-    start = [part.cut(part.c) for part in parts]
+    parts = [_Vector(t, width, number) for number in range(width.vectors)]
+    start = [t.do(f"freeze {ints} {part.cut(part.c)}") for part in parts]
     low = _half_sum(t, parts, "low", "register", start, terms // 2 // BLOCK)
-    high = _half_sum(t, parts, "high", "low_end", ["zeroinitializer"] * VECTORS, terms // 2 // BLOCK)
+    high = _half_sum(t, parts, "high", "low_end", ["zeroinitializer"] * len(parts), terms // 2 // BLOCK)
     t.put("br label %end")
     t.put("end:")
-    beyond = t.do(f"load {INTS}, ptr %far, align 32")
+    beyond = t.do(f"load {ints}, ptr %far, align 64")
     for part, first, second in zip(parts, low, high, strict=True):
-        total = t.do(f"add {INTS} {first}, {second}")
-        astray = [t.do(f"xor {INTS} {half}, {total}") for half in (first, second)]
-        beyond = t.do(f"or {INTS} {beyond}, {t.do(f'and {INTS} {astray[0]}, {astray[1]}')}")
-        beyond = t.do(f"or {INTS} {beyond}, {part.store_result(total)}")
-    t.put(f"store {INTS} {beyond}, ptr %far, align 32")
+        total = t.do(f"add {ints} {first}, {second}")
+        astray = [t.do(f"xor {ints} {half}, {total}") for half in (first, second)]
+        beyond = t.do(f"or {ints} {beyond}, {t.do(f'and {ints} {astray[0]}, {astray[1]}')}")
+        beyond = t.do(f"or {ints} {beyond}, {part.special()}")
+        beyond = t.do(f"or {ints} {beyond}, {part.store_result(total)}")
+    t.put(f"store {ints} {beyond}, ptr %far, align 64")
     t.put("%i1 = add i64 %i, 1")
     t.put(f"%more = icmp ult i64 %i1, {ROWS * COLUMNS // LANES}")
     t.put("br i1 %more, label %register, label %out")
     t.put("out:")
-    flags = t.do(f"icmp slt {INTS} {beyond}, zeroinitializer")
-    whole = t.do(f"bitcast {FLAGS} {flags} to i{WIDTH}")
-    t.put(f"ret i1 {t.do(f'icmp ne i{WIDTH} {whole}, 0')}")
+    flags = t.do(f"icmp slt {ints} {beyond}, zeroinitializer")
+    whole = t.do(f"bitcast {width.flags} {flags} to i{width.lanes}")
+    t.put(f"ret i1 {t.do(f'icmp ne i{width.lanes} {whole}, 0')}")
     return t.text()
 
 
@@ -87,26 +127,29 @@ def _half_sum(
     t: Lines, parts: list[_Vector], name: str, before: str, start: list[str], blocks: int
 ) -> list[str]:
     """Add the cut terms of half of the blocks to some integers, in a loop named `name`; return the sums."""
-    first = 0 if name == "low" else blocks
+    first, width = 0 if name == "low" else blocks, parts[0].width
     t.put(f"br label %{name}")
     t.put(f"{name}:")
     t.put(f"%{name}_b = phi i64 [ {first}, %{before} ], [ %{name}_b1, %{name} ]")
     for j, value in enumerate(start):
-        t.put(f"%{name}{j} = phi {INTS} [ {value}, %{before} ], [ %{name}_sum{j}, %{name} ]")
-    sums = [f"%{name}{j}" for j in range(VECTORS)]
+        t.put(f"%{name}{j} = phi {width.ints} [ {value}, %{before} ], [ %{name}_sum{j}, %{name} ]")
+    sums = [f"%{name}{j}" for j in range(len(parts))]
     half, parity = t.do("lshr i64 %i, 1"), t.do("and i64 %i, 1")
     a = t.at("%av", t.do(f"mul i64 %{name}_b, {4 * BLOCK * ROWS * SPREAD}"))
     a = t.at(a, t.do(f"mul i64 {half}, {4 * LANES}"))
     b = t.at("%bv", t.do(f"mul i64 %{name}_b, {4 * BLOCK * COLUMNS}"))
     b = t.at(b, t.do(f"mul i64 {parity}, {4 * SPREAD}"))
+    order = ", ".join(f"i32 {lane % SPREAD}" for lane in range(width.lanes))
     for k in range(BLOCK):
-        columns = t.do(f"load <4 x float>, ptr {t.at(b, 4 * COLUMNS * k)}, align 16")
-        order = ", ".join(f"i32 {lane % SPREAD}" for lane in range(WIDTH))
-        columns = t.do(f"shufflevector <4 x float> {columns}, <4 x float> poison, <{WIDTH} x i32> <{order}>")
+        four = t.do(f"load <4 x float>, ptr {t.at(b, 4 * COLUMNS * k)}, align 16")
+        columns = t.do(
+            f"shufflevector <4 x float> {four}, <4 x float> poison, <{width.lanes} x i32> <{order}>"
+        )
         for j, part in enumerate(parts):
-            place = t.at(a, 4 * (k * ROWS * SPREAD + j * WIDTH))
-            rows = t.do(f"load {FLOATS}, ptr {place}, align 32")
-            added = f"add {INTS} {sums[j]}, {part.cut(t.do(f'fmul {FLOATS} {rows}, {columns}'))}"
+            place = t.at(a, 4 * (k * ROWS * SPREAD + j * width.lanes))
+            rows = t.do(f"load {width.floats}, ptr {place}, align {4 * width.lanes}")
+            cut = part.cut(t.do(f"fmul {width.floats} {rows}, {columns}"))
+            added = f"add {width.ints} {sums[j]}, {cut}"
             sums[j] = t.do(added) if k < BLOCK - 1 else f"%{name}_sum{j}"
             if k == BLOCK - 1:
                 t.put(f"{sums[j]} = {added}")
@@ -120,49 +163,73 @@ def _half_sum(
 class _Vector:
     """Write what happens to one vector of the accumulators of register %i, as its exponents and C say."""
 
-    def __init__(self, t: Lines, number: int) -> None:
-        self.t = t
-        at = t.do(f"add i64 {t.do(f'mul i64 %i, {LANES}')}, {number * WIDTH}")
+    def __init__(self, t: Lines, width: Width, number: int) -> None:
+        self.t, self.width = t, width
+        ints, bytes_ = width.ints, vector(width.lanes, "i8")
+        at = t.do(f"add i64 {t.do(f'mul i64 %i, {LANES}')}, {number * width.lanes}")
         self.place = t.do(f"mul i64 {at}, 4")
-        self.c = t.do(f"load {FLOATS}, ptr {t.at('%c', self.place)}, align 32")
-        narrow = t.do(f"load {BYTES}, ptr {t.at('%e', at)}, align 8")
-        field = t.do(f"add {INTS} {t.do(f'sext {BYTES} {narrow} to {INTS}')}, splat (i32 127)")
-        self.products = t.do(f"shl {INTS} {field}, splat (i32 23)")
-        of_c = t.do(f"and {INTS} {t.do(f'bitcast {FLOATS} {self.c} to {INTS}')}, splat (i32 {0x7F800000})")
-        above = t.do(f"icmp sgt {INTS} {self.products}, {of_c}")
-        self.largest = t.do(f"select {FLAGS} {above}, {INTS} {self.products}, {INTS} {of_c}")
-        bits = t.do(f"sub {INTS} splat (i32 {(2 * 127 + KEPT_BITS) << 23}), {self.largest}")
-        self.scale = t.do(f"bitcast {INTS} {bits} to {FLOATS}")
+        self.c = t.do(f"load {width.floats}, ptr {t.at('%c', self.place)}, align {4 * width.lanes}")
+        narrow = t.do(f"load {bytes_}, ptr {t.at('%e', at)}, align {width.lanes}")
+        field = t.do(f"add {ints} {t.do(f'sext {bytes_} {narrow} to {ints}')}, splat (i32 127)")
+        self.products = t.do(f"shl {ints} {field}, splat (i32 23)")
+        bits = t.do(f"bitcast {width.floats} {self.c} to {ints}")
+        self.of_c = t.do(f"and {ints} {bits}, splat (i32 {0x7F800000})")
+        above = t.do(f"icmp sgt {ints} {self.products}, {self.of_c}")
+        self.largest = t.do(f"select {width.flags} {above}, {ints} {self.products}, {ints} {self.of_c}")
+        bits = t.do(f"sub {ints} splat (i32 {(2 * 127 + KEPT_BITS) << 23}), {self.largest}")
+        self.scale = t.do(f"bitcast {ints} {bits} to {width.floats}")
 
     def cut(self, value: str) -> str:
         """Return the whole units in a value, 2**KEPT_BITS of them in the largest power of two."""
-        return self.t.do(f"fptosi {FLOATS} {self.t.do(f'fmul {FLOATS} {value}, {self.scale}')} to {INTS}")
+        floats = self.width.floats
+        scaled = self.t.do(f"fmul {floats} {value}, {self.scale}")
+        return self.t.do(f"fptosi {floats} {scaled} to {self.width.ints}")
+
+    def special(self) -> str:
+        """Return integers whose top bit says that the accumulator is an infinity or a NaN."""
+        return self.t.do(f"add {self.width.ints} {self.of_c}, splat (i32 {1 << 23})")
 
     def store_result(self, total: str) -> str:
         """Store a sum as float32, cut toward zero to 24 bits; C itself where no product counts.
 
-        Without its low 7 bits an integer below 2**31 is exact in float32, whose exponent says how many bits
-        are too many. Returns the size of each sum, whose top bit says that it is -2**31.
+        Returns integers whose top bit says that the sum could not be cut.
         """
-        t = self.t
-        size = t.do(f"call {INTS} @llvm.abs.v{WIDTH}i32({INTS} {total}, i1 false)")
-        high = t.do(f"sitofp {INTS} {t.do(f'and {INTS} {size}, splat (i32 -128)')} to {FLOATS}")
-        exponent = t.do(f"lshr {INTS} {t.do(f'bitcast {FLOATS} {high} to {INTS}')}, splat (i32 23)")
-        over = t.do(f"sub {INTS} {exponent}, splat (i32 {127 + 23})")
-        some = t.do(f"icmp sgt {INTS} {over}, zeroinitializer")
-        over = t.do(f"select {FLAGS} {some}, {INTS} {over}, {INTS} zeroinitializer")
-        kept = t.do(f"and {INTS} {size}, {t.do(f'shl {INTS} splat (i32 -1), {over}')}")
-        power = t.do(f"bitcast {INTS} {self.largest} to {FLOATS}")
-        unit = t.do(f"fmul {FLOATS} {power}, splat (float {constant(2.0**-KEPT_BITS, 'float')})")
-        found = t.do(f"fmul {FLOATS} {t.do(f'sitofp {INTS} {kept} to {FLOATS}')}, {unit}")
-        sign = t.do(f"and {INTS} {total}, splat (i32 {-(1 << 31)})")
-        signed = t.do(f"or {INTS} {t.do(f'bitcast {FLOATS} {found} to {INTS}')}, {sign}")
-        alone = t.do(f"fadd {FLOATS} {self.c}, zeroinitializer")
-        none = t.do(f"icmp slt {INTS} {self.products}, zeroinitializer")
-        signed = t.do(f"bitcast {INTS} {signed} to {FLOATS}")
-        result = t.do(f"select {FLAGS} {none}, {FLOATS} {alone}, {FLOATS} {signed}")
-        t.put(f"store {FLOATS} {result}, ptr {t.at('%d', self.place)}, align 32")
-        return size
+        t, ints, floats = self.t, self.width.ints, self.width.floats
+        cut, failed = (_cut_at_once if self.width == WIDE else _cut_by_hand)(t, total)
+        power = t.do(f"bitcast {ints} {self.largest} to {floats}")
+        unit = t.do(f"fmul {floats} {power}, splat (float {constant(2.0**-KEPT_BITS, 'float')})")
+        found = t.do(f"fmul {floats} {cut}, {unit}")
+        alone = t.do(f"fadd {floats} {self.c}, zeroinitializer")
+        none = t.do(f"icmp slt {ints} {self.products}, zeroinitializer")
+        result = t.do(f"select {self.width.flags} {none}, {floats} {alone}, {floats} {found}")
+        t.put(f"store {floats} {result}, ptr {t.at('%d', self.place)}, align {4 * self.width.lanes}")
+        return failed
+
+
+def _cut_at_once(t: Lines, total: str) -> tuple[str, str]:
+    """Return integers as float32 cut toward zero, which never fails, by AVX-512's own instruction."""
+    function = "llvm.x86.avx512.sitofp.round.v16f32.v16i32"
+    cut = t.do(f"call {WIDE.floats} @{function}({WIDE.ints} {total}, i32 {TOWARD_ZERO})")
+    return cut, "zeroinitializer"
+
+
+def _cut_by_hand(t: Lines, total: str) -> tuple[str, str]:
+    """Return integers as float32 cut toward zero, and their size, whose top bit says that it is -2**31.
+
+    Without its low 7 bits an integer below 2**31 is exact in float32, whose exponent says how many bits
+    are too many.
+    """
+    ints, floats = NARROW.ints, NARROW.floats
+    size = t.do(f"call {ints} @llvm.abs.v8i32({ints} {total}, i1 false)")
+    high = t.do(f"sitofp {ints} {t.do(f'and {ints} {size}, splat (i32 -128)')} to {floats}")
+    exponent = t.do(f"lshr {ints} {t.do(f'bitcast {floats} {high} to {ints}')}, splat (i32 23)")
+    over = t.do(f"sub {ints} {exponent}, splat (i32 {127 + 23})")
+    some = t.do(f"icmp sgt {ints} {over}, zeroinitializer")
+    over = t.do(f"select {NARROW.flags} {some}, {ints} {over}, {ints} zeroinitializer")
+    kept = t.do(f"and {ints} {size}, {t.do(f'shl {ints} splat (i32 -1), {over}')}")
+    cut = t.do(f"bitcast {floats} {t.do(f'sitofp {ints} {kept} to {floats}')} to {ints}")
+    sign = t.do(f"and {ints} {total}, splat (i32 {-(1 << 31)})")
+    return t.do(f"bitcast {ints} {t.do(f'or {ints} {cut}, {sign}')} to {floats}"), size
 
 
 def _largest_exponents(t: Lines, terms: int) -> None:

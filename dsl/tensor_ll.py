@@ -8,6 +8,7 @@ nothing of the values. Checked by dsl/interpreter.py.
 
 from __future__ import annotations
 
+from dsl import tensor_integer_ll
 from dsl.ir_tensor import COLUMNS, PARTS, ROWS
 from dsl.llvm import LANES
 from dsl.matrix_ops import LEAST_EXPONENT
@@ -119,11 +120,9 @@ def _widen_new_a(t: Lines, name: str, type_: str) -> None:
     """
     kind, tag = vector(4 * LANES, "i32"), 1 + list(PARTS).index(type_)
     new, old = (t.do(f"load {kind}, ptr {t.at('%f', at)}, align 64") for at in (A_BYTES, OLD_A_BYTES))
-    lanes = t.do(f"icmp eq {kind} {new}, {old}")
-    whole = t.do(f"bitcast {vector(4 * LANES, 'i1')} {lanes} to i{4 * LANES}")
-    same = t.do(f"icmp eq i{4 * LANES} {whole}, -1")
     place = t.at("%f", TAG_BYTES)
     known = t.do(f"icmp eq i64 {t.do(f'load i64, ptr {place}')}, {tag}")
+    same = t.do(f"xor i1 {_any_bit(t, t.do(f'xor {kind} {new}, {old}'))}, true")
     t.put(f"br i1 {t.do(f'and i1 {same}, {known}')}, label %kept, label %fresh")
     t.put("fresh:")
     t.put(f"br i1 {_any_special(t, ((type_, A_BYTES, 4),))}, label %rare, label %new")
@@ -137,6 +136,18 @@ def _widen_new_a(t: Lines, name: str, type_: str) -> None:
     t.put(f"store i64 {tag}, ptr {place}")
     t.put("br label %kept")
     t.put("kept:")
+
+
+def _any_bit(t: Lines, registers: str) -> str:
+    """Return whether four registers side by side have a bit set (i1)."""
+    kind, wide, found = vector(LANES, "i32"), vector(4 * LANES, "i32"), ""
+    for k in range(4):
+        lanes = ", ".join(f"i32 {LANES * k + lane}" for lane in range(LANES))
+        part = t.do(f"shufflevector {wide} {registers}, {wide} poison, <{LANES} x i32> <{lanes}>")
+        found = t.do(f"or {kind} {found}, {part}") if found else part
+    flags = t.do(f"icmp ne {kind} {found}, zeroinitializer")
+    bits = t.do(f"bitcast {vector(LANES, 'i1')} {flags} to i{LANES}")
+    return t.do(f"icmp ne i{LANES} {bits}, 0")
 
 
 def _any_special(t: Lines, fragments: tuple[tuple[str, int, int], ...]) -> str:
@@ -220,7 +231,8 @@ def _function(a_type: str, b_type: str, special: bool) -> tuple[str, dict[str, s
     t = Lines(f"define internal void @{name}(ptr noalias %f) noinline")
     _reserve(t, of, 2 * PARTS[a_type], keeps_a=not special)
     if not special:
-        found = _any_special(t, ((b_type, B_BYTES, 2), ("f32", C_BYTES, 4)))
+        in_c = () if of.exact_in_float else (("f32", C_BYTES, 4),)
+        found = _any_special(t, ((b_type, B_BYTES, 2), *in_c))
         t.put(f"br i1 {found}, label %rare, label %usual")
         t.put("rare:")
         t.put(f"call void @{name}_special(ptr %f)")
@@ -253,7 +265,7 @@ def mma(a_type: str, b_type: str) -> tuple[str, dict[str, str]]:
     return name, functions | _function(a_type, b_type, True)[1]
 
 
-DECLARED = {
+DECLARED = tensor_integer_ll.DECLARED | {
     f"llvm.umax.v{n}i32": f"declare {vector(n, 'i32')} @llvm.umax.v{n}i32"
     f"({vector(n, 'i32')}, {vector(n, 'i32')})"
     for n in (ROWS, LANES, 2 * LANES)
@@ -265,5 +277,3 @@ DECLARED = {
     )
 }
 """LLVM's own functions that these call: name -> declaration."""
-DECLARED["llvm.abs.v8i32"] = "declare <8 x i32> @llvm.abs.v8i32(<8 x i32>, i1)"
-DECLARED["llvm.smax.v64i8"] = "declare <64 x i8> @llvm.smax.v64i8(<64 x i8>, <64 x i8>)"

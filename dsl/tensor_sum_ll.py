@@ -14,9 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dsl.ir_tensor import COLUMNS, ROWS
-from dsl.llvm import LANES, constant
+from dsl.llvm import LANES, constant, host_has_avx512
 from dsl.matrix_ops import KEPT_BITS
-from dsl.tensor_integer_ll import BLOCK, integer_sum
+from dsl.tensor_integer_ll import BLOCK, NARROW, WIDE, integer_sum
 from dsl.tensor_widen_ll import Lines, vector
 
 _WIDE = vector(ROWS, "double")
@@ -302,7 +302,7 @@ def tensor_sum(of: Numbers, blocks: int, special: bool) -> tuple[str, str]:
     name = f"tensor_sum_{of.scalar}_{blocks}{'_special' if special else ''}"
     head = ", ".join(f"ptr noalias %{matrix}" for matrix in ("av", "ap", "bv", "bp", "c", "d"))
     if of.exact_in_float and not special:
-        return name, integer_sum(name, head, blocks * BLOCK)
+        return name, integer_sum(name, head, blocks * BLOCK, WIDE if host_has_avx512() else NARROW)
     t = Lines(f"define internal i1 @{name}({head}) noinline")
     _in_two_loops(t, of, blocks, special)
     return name, t.text()
