@@ -195,6 +195,15 @@ def bench_processes() -> list[bool]:
     ]
 
 
+def bench_compiles() -> list[bool]:
+    """Compile every kernel of the repository in a process of its own; show the slowest."""
+    with tempfile.TemporaryDirectory(prefix="gpusim-bench-") as cache:
+        _, printed = _process(["bench/compiles.py"], Path(cache))
+    seconds, name = printed.splitlines()[-1].split(" ", 1)
+    what = f"slowest compile of {len(printed.splitlines())} kernels ({name.split(': ')[1]})"
+    return [show(what, float(seconds), "s", "< 2", float(seconds) < 2)]
+
+
 def bench_memory() -> list[bool]:
     """Measure the memory of a large counts-only run in a process of its own."""
     job = [*MAIN_JOB[:3], "--N", "16384", "--Br", "64", "--counts-only"]
@@ -210,7 +219,7 @@ def main() -> int:
     """Print every figure; return 1 if a target was missed."""
     print(f"BLAS: {blas()}; Python {sys.version.split()[0]}, numpy {np.__version__}")
     met = [*bench_memory(), *bench_ratios(), *bench_attention(), *bench_matmul(), *bench_flash_mma()]
-    met += bench_processes()
+    met += [*bench_processes(), *bench_compiles()]
     return 0 if all(met) else 1
 
 
