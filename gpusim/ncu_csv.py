@@ -2,7 +2,7 @@
 
 The shape: a row of names (eleven identity columns, then one a metric), a row of units, one row a launch,
 every cell quoted. Values are in base units; n/a stands for a value that is missing. What it leaves out: the
-other pages of ncu (details, source).
+pages with one row a metric (gpusim/measured.py reads them too) and the source page.
 """
 
 from __future__ import annotations
@@ -87,21 +87,34 @@ def read_raw(path: str | Path) -> list[Row]:
 def parse_raw(text: str, name: str = "the text") -> list[Row]:
     """Return the launches of a text in ncu's raw shape; lines before the one that begins with "ID"
     (program output) are skipped."""
+    rows = table(text, name)
+    names = rows[0]
+    if "Metric Name" in names:
+        raise BadOption(f"{name} is ncu's details page, one row a metric; use `ncu --csv --page raw`.")
+    if len(rows) < 2:
+        raise cut_off(name, names)
+    scales = [scale_of(unit, column, name) for unit, column in zip(rows[1], names, strict=True)]
+    return [_row(names, scales, row) for row in rows[2:]]
+
+
+def table(text: str, name: str) -> list[list[str]]:
+    """Return the rows of cells from the one that begins with "ID" on, all of one length; raise BadOption."""
     lines = text.splitlines()
     start = next((i for i, line in enumerate(lines) if line.startswith('"ID",')), None)
     if start is None:
         raise BadOption(
             f'{name} has no line that begins with "ID": it is not what `ncu --csv --page raw` prints.')
     rows = [row for row in csv.reader(lines[start:]) if row and not row[0].startswith("==")]
-    names = rows[0]
-    if "Metric Name" in names:
-        raise BadOption(f"{name} is ncu's details page, one row a metric; use `ncu --csv --page raw`.")
-    if len(rows) < 2 or any(len(row) != len(names) for row in rows):
-        raise BadOption(
-            f"{name} is cut off: each row needs {len(names)} cells, and there are a row of units and one row "
-            "a launch.")
-    scales = [_scale(unit, column, name) for unit, column in zip(rows[1], names, strict=True)]
-    return [_row(names, scales, row) for row in rows[2:]]
+    if any(len(row) != len(rows[0]) for row in rows):
+        raise cut_off(name, rows[0])
+    return rows
+
+
+def cut_off(name: str, names: list[str]) -> BadOption:
+    """Return the mistake of a file that lacks rows or cells."""
+    return BadOption(
+        f"{name} is cut off: each row needs {len(names)} cells, and there are a row of units and one row "
+        "a launch.")
 
 
 def _row(names: list[str], scales: list[int | float], cells: list[str]) -> Row:
@@ -141,8 +154,8 @@ def parse_number(text: str) -> int | float | None:
         return None
 
 
-def _scale(unit: str, column: str, name: str) -> int | float:
-    """Return the factor to base units: the numerator's over those of the denominator."""
+def scale_of(unit: str, column: str, name: str) -> int | float:
+    """Return the factor to base units: the numerator's over those of the denominator; raise BadOption."""
     if unit in ("", "%"):
         return 1
     scale = Fraction(1)
