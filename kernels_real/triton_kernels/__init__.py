@@ -20,7 +20,7 @@ from gpusim.errors import BadOption, LaunchRefused, UnknownName
 if TYPE_CHECKING:
     from kernels_real.triton_kernels.launching import Prepared
 
-HELPERS = {"__init__", "arrays", "attention", "interpreter", "launching"}
+HELPERS = {"__init__", "arrays", "attention", "interpreter", "launching", "resources", "tiled_products"}
 
 
 def names() -> list[str]:

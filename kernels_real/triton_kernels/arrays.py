@@ -48,6 +48,10 @@ class Arrays:
         """Return an input, or what was made under a name."""
         return self._inputs[name] if name in self._inputs else self._made[name][0]
 
+    def dtype(self, output: str) -> np.dtype:
+        """Return the type of one of the problem's outputs."""
+        return self._outputs[output][1]
+
     def output(self, name: str, fill: float = np.nan) -> torch.Tensor:
         """Make one of the problem's outputs in its shape and type."""
         shape, dtype = self._outputs[name]

@@ -89,7 +89,7 @@ def flash_forward(
     tl.store(out, acc / divisor[:, None], mask=inside[:, None] & (v_column[None, :] < DV))
 
 
-def launches(options: Any, arrays: Arrays, num_warps: int = 4, num_stages: int = 2) -> list[Launch]:
+def launches(options: Any, arrays: Arrays, num_warps: int = 8, num_stages: int = 2) -> list[Launch]:
     """Return the one launch; raise BadOption for --stats and for tiles whose sides are no powers of 2."""
     if options.stats:
         raise BadOption("flash_forward in Triton does not count rescalings; leave out --stats")
