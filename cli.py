@@ -280,15 +280,24 @@ def simulate(
 
     `simulate KERNEL --help` lists the options of that kernel too.
     """
-    from dsl.device import Device
-    from gpusim.arch import get_arch
     from gpusim.formats import check_request, formatted
-    from gpusim.launch import Registers
-    from gpusim.report_progress import progress_bar
-    from kernels_sim.run import failed, run_problem
+    from kernels_sim.run import failed
 
     names = check_request(form, metrics, section, by_line, rest["engine"])
     check_writable(out)
+    launches = simulated(kernel, gpu, l2, rest)
+    emit(formatted(launches, form, names, section, by_line), out)
+    return 1 if any(map(failed, launches)) or (by_line and not lines_add_up(launches)) else 0
+
+
+def simulated(kernel: str, gpu: str, l2: str, rest: dict[str, Any]) -> list[Any]:
+    """Return the launches of a kernel on a simulated GPU; rest: the kernel's options and how to run it."""
+    from dsl.device import Device
+    from gpusim.arch import get_arch
+    from gpusim.launch import Registers
+    from gpusim.report_progress import progress_bar
+    from kernels_sim.run import run_problem
+
     device = Device(get_arch(gpu), l2=l2, atomic_order=rest.pop("atomic_order"))
     regs, settings = (
         rest.pop("regs"),
@@ -298,7 +307,7 @@ def simulate(
         if progress is not None:
             progress.begin()  # reading and compiling the kernel and its closed form count too
         problem, options = problem_of(kernel, rest.pop("seed"), settings["counts_only"], rest)
-        launches = run_problem(
+        return run_problem(
             problem,
             device,
             registers=Registers(regs, "given", "--regs") if regs else None,
@@ -306,8 +315,6 @@ def simulate(
             options=options,
             **settings,
         )
-    emit(formatted(launches, form, names, section, by_line), out)
-    return 1 if any(map(failed, launches)) or (by_line and not lines_add_up(launches)) else 0
 
 
 def lines_add_up(launches: Sequence[Any]) -> bool:
@@ -424,19 +431,61 @@ def _run_script(script: Path, arguments: Sequence[str]) -> tuple[int, UserError 
         return 2, mistake
 
 
-@cli.command(cls=Command)
-@click.argument("baseline", metavar="A.json")
+class CompareCommand(KernelCommand):
+    """Be a command that takes two files, or with --measured a kernel and its options."""
+
+    of_files = ("baseline", "other", "metrics", "every", "measured", "out")
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Look for a kernel only where something measured stands beside it."""
+        with_kernel = any(a.partition("=")[0] == "--measured" for a in args)
+        ctx.meta["kernel"] = kernel_among(args) if with_kernel else None
+        return Command.parse_args(self, ctx, args)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the options of a simulation only where there is a kernel to simulate."""
+        params = super().get_params(ctx)
+        if ctx.meta.get("kernel") is None:
+            return [p for p in params if p.name in self.of_files or "--help" in p.opts]
+        return [p for p in params if p.name != "other"]
+
+
+@cli.command(cls=CompareCommand, epilog=FILE_ARGUMENT + " Its options follow it.")
+@click.argument("baseline", metavar="A.json|KERNEL")
 @click.argument("other", metavar="B.json")
+@click.option("--measured", metavar="FILE", help="Simulate KERNEL and hold it against what ncu measured: any "
+                                                 "CSV of ncu.")
 @click.option("--metrics", metavar="LIST", help="Only these metrics, with commas between.")
-@click.option("--all", "every", is_flag=True, help="Metrics that are equal, too.")
+@click.option("--all", "every", is_flag=True, help="Metrics that are equal or not comparable, too.")
+@running
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random "
+                                                                                   "inputs.")
 @out_option
-def compare(baseline: str, other: str, metrics: str | None, every: bool, out: str | None) -> None:
-    """Compare two simulated launches: A is the baseline, both made by `simulate --format json --out`."""
+def compare(baseline: str, metrics: str | None, every: bool, out: str | None, other: str | None = None,
+            measured: str | None = None, **rest: Any) -> None:  # fmt: skip
+    """Compare two simulated launches, or a simulated one with a measured one.
+
+    A.json is the baseline; both files were made by `simulate --format json --out`. With --measured a kernel
+    is simulated with its options and held against the card.
+    """
     from gpusim.compare import comparison
     from gpusim.formats import metric_names
 
+    names = metric_names(metrics) if metrics else ()
     check_writable(out)
-    emit(comparison(baseline, other, metric_names(metrics) if metrics else (), every), out)
+    if measured is not None:
+        emit(beside_measured(baseline, measured, names, every, rest), out)
+        return
+    emit(comparison(baseline, other or "", names, every), out)
+
+
+def beside_measured(kernel: str, file: str, names: Any, every: bool, rest: dict[str, Any]) -> str:
+    """Return a kernel's simulated launches beside those of a file of ncu's, as text."""
+    from gpusim.beside import beside
+    from gpusim.measured import read_measured
+
+    cards = read_measured(file)
+    return beside(simulated(kernel, rest.pop("gpu"), rest.pop("l2"), rest), cards, names, every)
 
 
 @cli.command(cls=Command)

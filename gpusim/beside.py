@@ -1,0 +1,193 @@
+"""Simulated and measured launches beside one another: one row a metric, with tolerance, verdict and cause.
+
+Three classes: exact (arithmetic decides), modelled (a policy of the hardware or of a compiler decides) and
+not comparable. Unlike units are never divided, and cold caches are not held against warm ones. What it leaves
+out: metrics that the simulator has no name for (they are counted in a note) and rules for causes
+(gpusim/causes.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gpusim import metrics
+from gpusim.causes import ARBITRATION_SHARE, cause, wavefronts
+from gpusim.errors import BadOption
+from gpusim.launch import Launch
+from gpusim.measured import Measured
+from gpusim.metric import Metric, Value, ratio
+from gpusim.report import header
+from gpusim.table import Cell, Table, counted, paragraph, render
+
+NOT_COMPARABLE = "not comparable"
+EQUAL, WITHIN, DIFFERS = "equal", "within", "DIFFERS"
+UNITS = "unit mismatch"
+HEADERS = (
+    "Metric", "Unit", "Simulated", "Measured", "Diff", "Diff %", "Class", "Tolerance", "Verdict", "Cause")
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Hold how far a simulated number may lie from the measured one: the larger of a share of the measured
+    one and an amount in base units. never_above: the simulated one must not be larger."""
+
+    share: float = 0.0
+    amount: float = 0.0
+    never_above: bool = False
+
+    def holds(self, simulated: float, measured: float, rounding: float = 0.0) -> bool:
+        """Return whether two numbers agree."""
+        if self.never_above and simulated > measured + rounding:
+            return False
+        return abs(simulated - measured) <= max(self.share * abs(measured), self.amount) + rounding
+
+    def __str__(self) -> str:
+        words = [f"{self.share:.0%}"] if self.share else []
+        words += [f"{self.amount:,.0f}"] if self.amount else []
+        return ("-" if self.never_above else "") + " or ".join(words) if words else "0"
+
+
+NONE = Tolerance()
+SPECIAL: tuple[tuple[str, Tolerance], ...] = (
+    ("op_red", Tolerance(0.02)),
+    ("op_atom", Tolerance(0.02)),
+    ("mem_shared_op", Tolerance(0.08, never_above=True)),
+    ("smsp__sass_thread_inst", Tolerance(0.01)),
+    ("pipe_xu", Tolerance(0.01)),
+    ("op_shared", Tolerance(0.01)),
+    ("lts__t_sectors_srcunit_tex_op_write", Tolerance(0.01)),
+    ("dram__bytes_write", Tolerance(0.1, 3_000_000)),
+    ("dram__sectors_write", Tolerance(0.1, 3_000_000 / 32)),
+    ("dram__bytes", Tolerance(0.05, 160 << 10)),
+    ("dram__sectors", Tolerance(0.05, (160 << 10) / 32)),
+    ("hit_rate.pct", Tolerance(amount=5.0)),
+)
+"""Part of a name -> tolerance; the first that fits. docs/accuracy.md says why each."""
+REQUESTS = ("t_requests_pipe_lsu_mem_global_op_red", "t_requests_pipe_lsu_mem_global_op_atom")
+
+
+def tolerance(metric: Metric, launch: Launch) -> Tolerance:
+    """Return how far a metric of a launch may lie off: nothing for exact ones, a tenth for modelled ones,
+    but for SPECIAL, and for bank conflicts, of which arbitration makes a share of all wavefronts."""
+    if any(name in metric.name for name in REQUESTS):
+        return NONE
+    if "bank_conflicts" in metric.name:
+        return Tolerance(amount=ARBITRATION_SHARE * wavefronts(metric, launch))
+    usual = NONE if metric.kind == metrics.EXACT or metric.name.startswith("launch__") else Tolerance(0.1)
+    return next((t for part, t in SPECIAL if part in metric.name), usual)
+
+
+@dataclass(frozen=True)
+class Row:
+    """Hold one metric of a pair: both values, class, tolerance, verdict, and the cause of a difference."""
+
+    metric: Metric
+    simulated: Value
+    measured: Value
+    kind: str
+    tolerance: Tolerance
+    verdict: str
+    cause: str
+
+    @property
+    def error(self) -> float | None:
+        """Return simulated / measured - 1; None where there is nothing to divide, or unlike units."""
+        if self.kind == NOT_COMPARABLE or self.simulated is None or self.measured is None:
+            return None
+        more = self.simulated - self.measured
+        return ratio(more, self.measured) if more else 0.0
+
+
+def rows(launch: Launch, card: Measured, chosen: Sequence[Metric] = ()) -> list[Row]:
+    """Return the rows of one pair, in the order of the table of metrics; only metrics that were measured.
+
+    Raises BadOption where one began with cold caches and the other with warm ones.
+    """
+    if launch.l2 != card.l2:
+        raise BadOption(f"{launch.kernel} was simulated with {launch.l2} caches and measured with {card.l2} "
+                        f"ones{f' ({card.source})' if card.source else ''}: their traffic is not comparable; "
+                        f"simulate with --l2 {card.l2}")
+    return [_row(m, launch, card) for m in chosen or metrics.METRICS if m.name in card.values]
+
+
+def _row(metric: Metric, launch: Launch, card: Measured) -> Row:
+    ours, theirs = metrics.value(launch, metric.name), card.values[metric.name]
+    kind = metrics.kind(launch, metric)
+    allowed = tolerance(metric, launch)
+    unlike = card.units.get(metric.name, "") not in ("", metric.unit) and metric.unit != ""
+    if unlike or ours is None or kind == metrics.UNAVAILABLE:
+        return Row(metric, ours, theirs, NOT_COMPARABLE, allowed, "", UNITS if unlike else "")
+    rounding = card.rounding.get(metric.name, 0.0)
+    if abs(ours - theirs) <= rounding:
+        return Row(metric, ours, theirs, kind, allowed, EQUAL, "")
+    verdict = WITHIN if allowed.holds(ours, theirs, rounding) else DIFFERS
+    return Row(metric, ours, theirs, kind, allowed, verdict, cause(metric, ours, theirs, launch, card))
+
+
+def beside(launches: Sequence[Launch], measured: Sequence[Measured], chosen: Sequence[Metric] = (),
+           every: bool = False) -> str:  # fmt: skip
+    """Return simulated launches beside measured ones as text, a table a pair.
+
+    chosen: only these metrics; every: metrics that are 0 on both sides, and those not comparable, too.
+    Raises BadOption where there is nothing to compare, and for cold against warm caches.
+    """
+    cards = partners(launches, measured)
+    lines = []
+    if len(cards) != len(launches):
+        numbers = f"{counted(len(launches), 'launch')} simulated and {counted(len(cards), 'launch')} measured"
+        lines += [*paragraph(f"{numbers}: they are paired in order.", "WRN   "), ""]
+    for launch, card in zip(launches, cards, strict=False):
+        lines += [*_pair_lines(launch, card, chosen, every), ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def partners(launches: Sequence[Launch], measured: Sequence[Measured]) -> Sequence[Measured]:
+    """Return the measured launches whose kernel has the name of a simulated one, or all if none has; raise
+    BadOption where either side is empty."""
+    if not launches or not measured:
+        raise BadOption("there is nothing to compare: a file holds no launch")
+    return [m for m in measured if any(x.kernel in m.kernel for x in launches)] or measured
+
+
+def _pair_lines(launch: Launch, card: Measured, chosen: Sequence[Metric], every: bool) -> Iterator[str]:
+    found = rows(launch, card, chosen)
+    yield f"Simulated: {header(launch)}"
+    name = card.header.get("card", "")
+    yield f"Measured:  {card.kernel} {card.grid or ''}x{card.block or ''}  {name}".rstrip()
+    for note in _notes(launch, card):
+        yield from paragraph(note, "WRN   ")
+    shown = [r for r in found if every or chosen or r.kind != NOT_COMPARABLE and (r.simulated or r.measured)]
+    judged = [r for r in shown if r.kind != NOT_COMPARABLE]
+    counts = {v: sum(r.verdict == v for r in judged) for v in (EQUAL, WITHIN, DIFFERS)}
+    yield (f"{counted(len(judged), 'metric')}: {counts[EQUAL]} equal, {counts[WITHIN]} within their "
+           f"tolerance, {counts[DIFFERS]} beyond it.")
+    names = metrics.row_names(r.metric for r in shown)
+    table = Table(HEADERS, tuple(_cells(r, r.metric.name if chosen else names[r.metric]) for r in shown),
+                  "llrrrrlrll")
+    yield from render(table)
+
+
+def _cells(row: Row, name: str) -> tuple[Cell, ...]:
+    comparable = row.kind != NOT_COMPARABLE and row.simulated is not None and row.measured is not None
+    more = row.simulated - row.measured if comparable else None  # type: ignore[operator]
+    percent = None if row.error is None else 100 * row.error
+    return (name, row.metric.unit, row.simulated, row.measured, more, percent, row.kind,
+            str(row.tolerance) if comparable else "", row.verdict, row.cause)
+
+
+def _notes(launch: Launch, card: Measured) -> Iterator[str]:
+    """Yield a sentence for each thing that makes the two more than two views of one launch."""
+    for what in ("grid", "block"):
+        theirs = getattr(card, what)
+        if theirs not in (None, getattr(launch, what)):
+            yield f"The {what}s differ: {getattr(launch, what)} simulated, {theirs} measured."
+    name = card.header.get("card", "")
+    if name and launch.arch.name.lower() not in name.lower():
+        yield f"The GPUs differ: {launch.arch.title} simulated, {name} measured."
+    if not launch.registers.is_sure:
+        yield (f"Registers are {launch.registers.source}, not recorded for this kernel and GPU: what follows "
+               "from them is modelled.")
+    unknown = sum(name not in {m.name for m in metrics.METRICS} for name in card.values)
+    if unknown:
+        yield f"{counted(unknown, 'measured metric')} not shown: the simulator has no such metric."

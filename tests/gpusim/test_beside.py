@@ -1,0 +1,157 @@
+"""Simulated beside measured: classes, tolerances, verdicts and the causes that numbers give."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+import cli
+from gpusim.beside import DIFFERS, EQUAL, NOT_COMPARABLE, UNITS, WITHIN, Tolerance, beside, partners, rows
+from gpusim.causes import CAUSES, UNEXPLAINED
+from gpusim.errors import BadOption
+from gpusim.measured import Measured
+from gpusim.ncu_csv import IDENTITY
+
+DATA = Path(__file__).parents[1] / "data"
+LOADS = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"
+FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
+WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"
+L2_READ, L2_WRITE = (f"lts__t_sectors_srcunit_tex_op_{op}.sum" for op in ("read", "write"))
+LOCAL = "l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum"
+DRAM_READ, DRAM_WRITE = "dram__bytes_read.sum", "dram__bytes_write.sum"
+LRC = "lrc__average_xbar2gpc_sectors_op_read.ratio"
+
+
+def card(values: dict[str, float], **more) -> Measured:
+    return Measured("sample", None, None, values, **more)
+
+
+def only(launch, name: str, measured: float, **more):
+    """Return the row of one metric; more: what else the card counted."""
+    return next(r for r in rows(launch, card({name: measured, **more})) if r.metric.name == name)
+
+
+def test_equal_exact_numbers_are_equal_and_one_sector_more_differs(sample) -> None:
+    ours = sample[LOADS]
+    assert (only(sample, LOADS, ours).verdict, only(sample, LOADS, ours).error) == (EQUAL, 0.0)
+    assert only(sample, LOADS, ours + 1).verdict == DIFFERS
+
+
+def test_thread_instructions_may_lie_1_percent_off_and_no_more(sample) -> None:
+    ours = sample[FFMA]
+    assert only(sample, FFMA, ours / 0.995).verdict == WITHIN
+    assert only(sample, FFMA, ours / 0.98).verdict == DIFFERS
+
+
+def test_wavefronts_may_lie_8_percent_below_the_card_and_never_above() -> None:
+    allowed = Tolerance(0.08, never_above=True)
+    assert allowed.holds(92, 100) and not allowed.holds(91, 100) and not allowed.holds(101, 100)
+    assert (str(allowed), str(Tolerance(0.05, 1000)), str(Tolerance())) == ("-8%", "5% or 1,000", "0")
+
+
+def test_rounding_of_a_scaled_print_leaves_a_number_equal(sample) -> None:
+    ours = sample[DRAM_READ]
+    (row,) = rows(sample, card({DRAM_READ: ours + 40}, rounding={DRAM_READ: 50.0}))
+    assert row.verdict == EQUAL
+    (row,) = rows(sample, card({LOADS: sample[LOADS] + 60}, rounding={LOADS: 50.0}))
+    assert row.verdict == DIFFERS
+
+
+def test_unlike_units_are_not_divided(sample) -> None:
+    (row,) = rows(sample, card({DRAM_READ: 100}, units={DRAM_READ: "sector"}))
+    assert (row.kind, row.error, row.verdict, row.cause) == (NOT_COMPARABLE, None, "", UNITS)
+
+
+def test_what_the_simulator_has_no_number_for_is_not_comparable(sample) -> None:
+    row = only(sample, "gpu__time_duration.sum", 5000)
+    assert (row.kind, row.simulated, row.error) == (NOT_COMPARABLE, None, None)
+
+
+def test_warm_caches_are_not_held_against_cold_ones(sample) -> None:
+    with pytest.raises(BadOption, match="simulated with cold caches and measured with warm ones.*--l2 warm"):
+        rows(sample, card({LOADS: 1}, header={"cache control": "none"}))
+
+
+def test_launches_of_other_kernels_are_passed_over(sample) -> None:
+    other = Measured("memset", None, None, {})
+    own = Measured("void sample(float *)", None, None, {})
+    assert partners([sample], [other, own]) == [own]
+    assert partners([sample], [other]) == [other]
+    with pytest.raises(BadOption, match="nothing to compare"):
+        partners([sample], [])
+
+
+# Causes
+
+
+def test_local_sectors_on_the_card_make_spills_the_cause_of_traffic_and_not_of_global_sectors(sample) -> None:
+    spilled = {LOCAL: sample[LOCAL] + 832}
+    assert only(sample, L2_READ, sample[L2_READ] + 832, **spilled).cause == "spills"
+    assert only(sample, L2_READ, sample[L2_READ] + 832).cause != "spills"
+    assert only(sample, LOADS, sample[LOADS] + 1, **spilled).cause == "as compiled"
+
+
+def test_fewer_reads_at_l2_are_merged_only_where_the_card_says_that_reads_were(sample) -> None:
+    fewer = sample[L2_READ] / 2
+    assert only(sample, L2_READ, fewer, **{LRC: 3.8}).cause == "merged reads (LRC)"
+    assert only(sample, L2_READ, fewer, **{LRC: 1.0}).cause == "cache policy"
+    assert only(sample, L2_READ, sample[L2_READ] * 2, **{LRC: 3.8}).cause == "cache policy"
+
+
+def test_a_few_kilobytes_more_from_dram_are_code_and_megabytes_are_not(sample) -> None:
+    assert only(sample, DRAM_READ, sample[DRAM_READ] + 20_000).cause == "code and constants"
+    assert only(sample, DRAM_READ, sample[DRAM_READ] + 5_000_000).cause == "cache policy"
+
+
+def test_writes_to_dram_are_dirty_lines(sample) -> None:
+    assert only(sample, DRAM_WRITE, sample[DRAM_WRITE] + 2_600_000).cause == "dirty lines"
+
+
+def test_a_few_wavefronts_more_are_arbitration_and_fewer_are_merged_loads(sample) -> None:
+    ours = sample[WAVEFRONTS]
+    assert only(sample, WAVEFRONTS, ours * 1.06).cause == "arbitration wavefronts"
+    assert only(sample, WAVEFRONTS, ours * 1.5).cause == UNEXPLAINED
+    assert only(sample, WAVEFRONTS, ours * 0.5).cause == "merged loads"
+
+
+def test_every_cause_of_the_rules_stands_in_the_documents() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "accuracy.md").read_text()
+    assert [c for c in (*CAUSES, UNITS, UNEXPLAINED) if f"| {c} |" not in text] == []
+
+
+# The text and the command
+
+
+def recorded_as_ncu_prints(path: Path, kernel: str, options: str) -> Path:
+    """Write the recorded launches of a kernel as a raw page."""
+    with (DATA / "h200_kernels_sim.csv").open() as file:
+        found = [r for r in csv.DictReader(file) if (r["kernel"], r["options"]) == (kernel, options)]
+    names = [name for name in found[0] if "__" in name]
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, quoting=csv.QUOTE_ALL)
+        writer.writerow([*IDENTITY, *names])
+        writer.writerow([""] * (len(IDENTITY) + len(names)))
+        for i, r in enumerate(found):
+            identity = [str(i), "1", "python", "host", kernel, "1", "7", r["block"], r["grid"], "0", "9.0"]
+            writer.writerow([*identity, *(r[name] for name in names)])
+    return path
+
+
+def test_a_kernel_is_held_against_what_the_card_counted(capsys, tmp_path: Path) -> None:
+    file = str(recorded_as_ncu_prints(tmp_path / "m.csv", "vec_add", '{"n": 1003}'))
+    assert cli.run(["compare", "vec_add", "--n", "1003", "--measured", file]) == 0
+    text = capsys.readouterr().out
+    assert "Simulated: vec_add (4, 1, 1)x(256, 1, 1)" in text
+    assert any(line.split()[:6] == ["Global", "Load", "Sectors", "sector", "252", "252"]
+               for line in text.splitlines())
+    assert cli.run(["compare", "vec_add", "--n", "1003", "--measured", file, "--l2", "warm"]) == 2
+    assert "not comparable" in capsys.readouterr().err
+
+
+def test_different_numbers_of_launches_and_other_grids_get_a_note(sample) -> None:
+    one = Measured("sample", (9, 1, 1), None, {LOADS: 1, "a__b.sum": 1}, header={"card": "NVIDIA B200"})
+    text = beside([sample], [one, one])
+    assert "1 launch simulated and 2 launches measured" in text
+    assert "The grids differ" in text and "The GPUs differ" in text and "1 measured metric not shown" in text
