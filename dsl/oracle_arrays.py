@@ -23,13 +23,12 @@ from dsl import copy_errors, messages
 from dsl.copies import Copies
 from dsl.elements import VectorType
 from dsl.floats import Array
-from dsl.formats import FORMATS
 from dsl.ir import BYTES, SHORT_LOOP, STEP_PARTS
 from dsl.messages import LANES, Wraps
-from dsl.oracle_numbers import KINDS, element_in, literal, number, same_or_computable
+from dsl.oracle_numbers import KINDS, literal, same_or_computable
 from dsl.oracle_threads import Site, Strand, Thread
 from dsl.oracle_vectors import Vector, VectorMaker, from_record
-from dsl.types import NUMPY_NAMES
+from dsl.types import FLOATS, NUMPY_NAMES
 from gpusim.arch import Arch
 
 
@@ -136,7 +135,7 @@ class Recorder:
         occurrence = thread.occurrences.get(path, 0)
         thread.occurrences[path] = occurrence + 1
         dtype = array.data.dtype
-        if array.vector is None and not dtype.fields and dtype.name not in NUMPY_NAMES:
+        if stored_element(dtype) is None and array.vector is None and not dtype.fields:
             self.untyped_spaces.add(array.space)
         access = Access(array.space, array.name, address, size, op, site.file, site.line, copied)
         thread.accesses.append(access)
@@ -233,19 +232,31 @@ def _position(frame: FrameType) -> tuple[int | None, ...]:
     return frame.f_lineno, frame.f_lasti
 
 
+@functools.cache
+def stored_element(dtype: np.dtype[Any]) -> str | None:
+    """Return the element type of an array's dtype, None where dsl/types.py has none."""
+    return NUMPY_NAMES.get(dtype.name)
+
+
+@functools.cache
+def _loaded(dtype: np.dtype[Any]) -> Callable[[Any], Any]:
+    """Return what makes a number of a kernel of an element of an array."""
+    element = stored_element(dtype)
+    if element is None:
+        return lambda value: value
+    kind = KINDS[element]
+    return kind if element in FLOATS else lambda value: kind(value.item())
+
+
 def from_storage(value: Any) -> Any:
     """Return an element as kernels compute with it; one without a type of dsl/types.py as numpy has it."""
-    if value.dtype.name not in NUMPY_NAMES:
-        return value
-    element = element_in(value.dtype)
-    return KINDS[element](value) if element in FORMATS else number(value.item(), element)
+    return _loaded(value.dtype)(value)
 
 
 def to_storage(value: Any, dtype: np.dtype[Any]) -> Any:
     """Convert what a kernel writes to an element type: integers wrap, floats truncate and saturate."""
-    if dtype.name not in NUMPY_NAMES:
-        return value
-    return same_or_computable(value, element_in(dtype))
+    element = stored_element(dtype)
+    return value if element is None else same_or_computable(value, element)
 
 
 Item = Callable[[int, FrameType], Any]

@@ -72,27 +72,34 @@ def _line_starts(code: CodeType) -> frozenset[int]:
 class Iterations:
     """Be the trace function of a thread: tell the thread its iterations, and count steps of while loops.
 
-    codes: the code of the kernel and of its device functions; others are not followed.
+    codes: the code of the kernel and of its device functions; others are not followed, nor are those among
+    them that have no loop to follow.
     """
 
     def __init__(self, recorder: Recorder, codes: Set[CodeType]) -> None:
-        self.recorder, self.codes = recorder, codes
+        self.recorder = recorder
+        followed = [code for code in codes if _loops_of(code) != {}]
+        # By their numbers: Python's hash of a code object reads all of it, and this is asked at each call.
+        self._followed = {id(code): (_loops_of(code), _line_starts(code)) for code in followed}
+
+    def __bool__(self) -> bool:
+        """Say whether there is anything to follow."""
+        return bool(self._followed)
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> Any:
         """Follow the lines of a function that has loops to follow (all lines where it has no source)."""
-        if frame.f_code not in self.codes or _loops_of(frame.f_code) == {}:
-            return None
-        return self._follow
+        return self._follow if id(frame.f_code) in self._followed else None
 
     def _follow(self, frame: FrameType, event: str, arg: Any) -> Any:
-        thread, loops = self.recorder.thread, _loops_of(frame.f_code)
-        _leave(thread, frame, frame.f_lineno if event == "line" else 0)
-        loop = loops.get(frame.f_lineno) if loops is not None else None
-        begins = event == "line" and frame.f_lasti in _line_starts(frame.f_code)
-        if begins and (loops is None or (loop is not None and loop.spins)):
-            self.recorder.step(frame.f_code.co_filename, frame.f_lineno)
-        if begins and loop is not None:
-            self._iterate(thread, frame, loop)
+        thread, line = self.recorder.thread, frame.f_lineno
+        loops, starts = self._followed[id(frame.f_code)]
+        _leave(thread, frame, line if event == "line" else 0)
+        if event == "line" and frame.f_lasti in starts:
+            loop = loops.get(line) if loops is not None else None
+            if loops is None or (loop is not None and loop.spins):
+                self.recorder.step(frame.f_code.co_filename, line)
+            if loop is not None:
+                self._iterate(thread, frame, loop)
         return self._follow
 
     def _iterate(self, thread: Thread, frame: FrameType, loop: FollowedLoop) -> None:

@@ -23,6 +23,7 @@ from dsl.lowering import LARGEST_EXPONENT
 
 FLOAT_BASES: dict[str, Any] = {"f32": np.float32, "f64": np.float64, **dict.fromkeys(FORMATS, np.float64)}
 """What holds the floats of each type: a narrow one is a float64 that the type can hold."""
+EXACT_IN_FLOAT = 1 << 53
 BITWISE = ("and", "or", "xor", "shl", "shr")
 
 
@@ -59,17 +60,25 @@ def _binary_method(op: str, reflected: bool) -> Callable[..., Any]:
 
 def _comparison_method(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
-        a, b = element_of(self), element_of(other)
-        if a is None or b is None:
-            return NotImplemented
-        if a in types.STORED or b in types.STORED:
-            raise TypeError(f"a comparison of {types.TYPE_NAMES[a]} and {types.TYPE_NAMES[b]}")
-        if a in types.FLOATS or b in types.FLOATS:
-            common = types.comparison_type(a, b)
-            return Truth(compare(_plain(number(self, common)), _plain(number(other, common))))
-        return Truth(compare(_plain(self), _plain(other)))
+        kinds: Any = type(self), type(other)
+        return _comparison(compare, *kinds)(self, other)
 
     return method
+
+
+@functools.cache
+def _comparison(compare: Callable[[Any, Any], bool], x: type, y: type) -> Callable[[Any, Any], Any]:
+    """Return how two classes of numbers are compared; raise TypeError where they are not."""
+    a, b = _element_of(x), _element_of(y)
+    if a is None or b is None:
+        return lambda self, other: NotImplemented
+    if a in types.STORED or b in types.STORED:
+        raise TypeError(f"a comparison of {types.TYPE_NAMES[a]} and {types.TYPE_NAMES[b]}")
+    if a in types.FLOATS or b in types.FLOATS:
+        common = types.comparison_type(a, b)
+        left, right = _operand(x, common), _operand(y, common)
+        return lambda self, other: Truth(compare(left(self), right(other)))
+    return lambda self, other: Truth(compare(int(self), int(other)))
 
 
 _METHODS = {
@@ -131,12 +140,53 @@ def number(value: Any, element: str, saturate: bool = False) -> Any:
 
     saturate: too large a number for an 8-bit float becomes the largest finite one.
     """
+    kind: Any = type(value)
+    return _converted(value, element, True) if saturate else _conversion(kind, element)(value)
+
+
+@functools.cache
+def _conversion(source: type, element: str) -> Callable[[Any], Any]:
+    """Return how numbers of a class become those of an element type, by the shortest way."""
+    kind = KINDS[element]
+    if source is kind:
+        return lambda value: value
+    if issubclass(source, int) and element not in ("pred", *types.FLOATS):
+        return _wrapping(element)
+    if element in types.FLOATS and element not in FORMATS:
+        return kind if _element_of(source) in (None, "pred", *types.FLOATS) else _from_whole(element)
+    return lambda value: _converted(value, element)
+
+
+def _wrapping(element: str) -> Callable[[Any], Any]:
+    """Return the conversion of integers to an integer type."""
+    kind, limits = KINDS[element], np.iinfo(DTYPES[element])
+    low, high = int(limits.min), int(limits.max)
+
+    def convert(value: Any) -> Any:
+        whole = int(value)
+        return kind(whole if low <= whole <= high else types.cast_value(whole, element))
+
+    return convert
+
+
+def _from_whole(element: str) -> Callable[[Any], Any]:
+    """Return the conversion of integers to float32 or float64; Python's float holds those up to 2**53."""
+    kind = KINDS[element]
+
+    def convert(value: Any) -> Any:
+        whole = int(value)
+        if -EXACT_IN_FLOAT <= whole <= EXACT_IN_FLOAT:
+            return kind(float(whole))
+        return kind(DTYPES[element_of(value) or "s64"].type(value).astype(DTYPES[element]))
+
+    return convert
+
+
+def _converted(value: Any, element: str, saturate: bool = False) -> Any:
+    """Convert a number that has no shorter way."""
     kind, source = KINDS[element], element_of(value)
     if type(value) is kind:
         return value
-    if element in types.FLOATS and element not in FORMATS:
-        whole = source not in (None, "pred", *types.FLOATS)
-        return kind(DTYPES[source].type(value).astype(DTYPES[element]) if whole else value)  # type: ignore[index]
     bare = value if source is None else float(value) if source in types.FLOATS else int(value)
     return kind(types.cast_value(bare, element, saturate, source or "f64"))
 
@@ -240,28 +290,59 @@ _INTEGER = {
 _FLOAT = {**_SHARED, "div": operator.truediv, "floordiv": _float_floordiv, "floormod": _float_floormod}
 
 
-@functools.cache
-def _plan(op: str, a: type, b: type) -> tuple[str, Callable[[Any, Any], Any] | None] | None:
-    """Return the type in which two classes of numbers are computed and how; None where they cannot be."""
-    x, y = _element_of(a), _element_of(b)
-    if x in types.STORED or y in types.STORED:
-        return None
-    if x is None or y is None or (op in BITWISE and {x, y} & set(types.FLOATS)):
-        return None
-    element = types.binary_type(op, x, y)
-    return element, (_FLOAT if element in types.FLOATS else _INTEGER).get(op)
-
-
 def binary(op: str, a: Any, b: Any) -> Any:
     """Return `a op b` (op as in dsl.types.binary_type), NotImplemented for what is not two numbers."""
     kinds: Any = type(a), type(b)
-    plan = _plan(op, *kinds)
-    if plan is None:
-        return _complex(op, a, b)
-    element, compute = plan
+    return _computation(op, *kinds)(a, b)
+
+
+@functools.cache
+def _computation(op: str, a: type, b: type) -> Callable[[Any, Any], Any]:
+    """Return how two classes of numbers are computed: by giving NotImplemented where they are not."""
+    x, y = _element_of(a), _element_of(b)
+    stored, floating = {x, y} & set(types.STORED), {x, y} & set(types.FLOATS)
+    if x is None or y is None or stored or (op in BITWISE and floating):
+        return functools.partial(_complex, op)
+    element = types.binary_type(op, x, y)
+    finish = _conversion(FLOAT_BASES.get(element, int), element)
+    method = _own_method(op, a, b, element)
+    if method is not None:
+        return lambda u, v: finish(method(u, v))
+    compute = (_FLOAT if element in types.FLOATS else _INTEGER).get(op)
     if compute is None:
-        return _power(a, b, element)
-    return number(compute(_plain(number(a, element)), _plain(number(b, element))), element)
+        return lambda u, v: _power(u, v, element)
+    left, right = _operand(a, element), _operand(b, element)
+    return lambda u, v: finish(compute(left(u), right(v)))
+
+
+def _own_method(op: str, a: type, b: type, element: str) -> Callable[[Any, Any], Any] | None:
+    """Return the method of int or of numpy's float that takes both operands as they are; None without one."""
+    base = FLOAT_BASES.get(element, int)
+    if base is int:
+        fits = op in _SHARED and all(issubclass(k, int) and _holds_all_of(element, k) for k in (a, b))
+    else:
+        fits = op in (*_SHARED, "div") and a is b is KINDS[element]
+    return getattr(base, f"__{_METHODS[op]}__") if fits else None
+
+
+def _operand(kind: type, element: str) -> Callable[[Any], Any]:
+    """Return how numbers of a class become operands: an element type's as Python's int or numpy's float."""
+    base, convert = FLOAT_BASES.get(element, int), _conversion(kind, element)
+    is_rounded = element in types.FLOATS and element not in FORMATS and _element_of(kind) in types.FLOATS
+    if is_rounded or _holds_all_of(element, kind):
+        return base
+    return lambda value: base(convert(value))
+
+
+def _holds_all_of(element: str, kind: type) -> bool:
+    """Say whether an integer type has a place for every number of a class of integers."""
+    source = _element_of(kind)
+    if source is None or {source, element} & {*types.FLOATS}:
+        return False
+    if "pred" in (source, element):
+        return source == "pred"
+    inner, outer = np.iinfo(DTYPES[source]), np.iinfo(DTYPES[element])
+    return bool(outer.min <= inner.min and inner.max <= outer.max)
 
 
 def _complex(op: str, a: Any, b: Any) -> Any:
