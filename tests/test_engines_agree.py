@@ -6,19 +6,21 @@ It also holds the requests of the Python source.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import pytest
 
 from dsl import oracle, request_rules
-from dsl.device import Device
+from dsl.device import Device, private_copies
 from dsl.launch import launch
 from dsl.messages import dim3
 from gpusim.arch import H200
+from gpusim.counters import Counters
 from gpusim.trace import LINE_SHIFT, Kind, unpack
-from tests.dsl.engine_support import assert_equal, both
-from tests.test_formulas_match_simulation import CASES, problem_of, skip_if_long, slow_by_thread, title
+from tests.dsl.engine_support import assert_equal, both, by_machine_code
+from tests.test_formulas_match_simulation import BY_THREAD, CASES, problem_of, skip_if_long, title
 
 GLOBAL_KINDS = {
     "load": Kind.LOAD, "store": Kind.STORE, "red": Kind.RED, "atom": Kind.ATOM, "copy_ca": Kind.LOAD,
@@ -64,14 +66,23 @@ def records_of_trace(traces: list[np.ndarray]) -> Counter[tuple[int, int, int, i
     return found
 
 
-@pytest.mark.parametrize(("name", "options"), [c for c in CASES if not slow_by_thread(c)], ids=title)
-def test_the_compiled_trace_holds_the_requests_of_the_python_source(name, options):
+def by_thread_counts(counters: Counters) -> dict[str, Any]:
+    """Return the counters that the Python source has: all but those of arithmetic and of the caches."""
+    counts = asdict(counters)
+    del counts["hierarchy"], counts["arithmetic"]
+    return counts
+
+
+@pytest.mark.parametrize(("name", "options"), BY_THREAD, ids=title)
+def test_the_python_source_a_thread_at_a_time_makes_the_same_requests_and_counts(name, options):
     skip_if_long(options)
-    for step in problem_of(name, options).steps:
-        engine, _ = both(step.kernel, dim3(step.grid), dim3(step.block), step.args, step.shared_bytes)
-        copies = tuple(a.copy() if isinstance(a, np.ndarray) else a for a in step.args)
-        source = oracle.run(step.kernel.py_func, step.grid, step.block, copies, step.shared_bytes)
+    for step in steps_of(name, options):
+        grid, block, shared_bytes = dim3(step.grid), dim3(step.block), step.shared_bytes
+        engine = by_machine_code(step.kernel, grid, block, step.args, shared_bytes)
+        copies, in_registers = private_copies(step.args), engine.register_arrays
+        source = oracle.run(step.kernel, grid, block, copies, shared_bytes, register_arrays=in_registers)
         assert records_of_trace(engine.traces) == records_of_source(source)
+        assert by_thread_counts(engine.counters) == by_thread_counts(source.counters)
 
 
 def test_the_line_field_holds_every_address_of_global_memory():

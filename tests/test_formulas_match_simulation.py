@@ -124,8 +124,8 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
     ],
     "standard_attention": [
         {"N": 5, "d": 4},
-        {"N": 33, "Nk": 40, "d": 8, "dtype": "bfloat16"},
-        {"N": 20, "d": 4, "dv": 9, "causal": True, "heads": 2},
+        {"N": 9, "Nk": 40, "d": 8, "dtype": "bfloat16"},
+        {"N": 11, "d": 4, "dv": 9, "causal": True, "heads": 2},
     ],
     "standard_attention_backward": [
         {"N": 5, "d": 4},
@@ -134,7 +134,7 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
 }
 CASES = [(name, options) for name, shapes in SHAPES.items() for options in shapes]
 SLOW_BY_THREAD = ("standard_attention", "matmul_mma", "matmul_fp8", "fp8_qkv")
-"""Kernels that take the Python source 10 s a case and more: for `make test-full`."""
+"""Kernels that take the Python source some seconds a case: for `make test-full`."""
 
 
 def slow_by_thread(case: tuple[str, dict[str, Any]]) -> bool:
@@ -193,13 +193,6 @@ def launches(name: str, options: dict[str, Any]) -> tuple[Launch, ...]:
     return compiled(name, tuple(options.items()))
 
 
-def memory_counts(launch: Launch) -> dict[str, Any]:
-    """Return the counters of accesses, requests, sectors, wavefronts and barriers: what the oracle counts."""
-    counts = asdict(launch.counters)
-    del counts["hierarchy"], counts["arithmetic"]
-    return counts
-
-
 def skip_if_long(options: dict[str, Any]) -> None:
     """Leave large cases to the compiled engine."""
     if options.get("n", 0) > SLOW:
@@ -244,13 +237,6 @@ def test_the_interpreter_of_the_ir_counts_everything_the_same(name, options):
     skip_if_long(options)
     for launch, judge in zip(launches(name, options), simulate(name, options, engine="ir"), strict=True):
         assert asdict(launch.counters) == asdict(judge.counters)
-
-
-@pytest.mark.parametrize(("name", "options"), BY_THREAD, ids=title)
-def test_the_python_source_a_thread_at_a_time_counts_the_same_accesses(name, options):
-    skip_if_long(options)
-    for launch, judge in zip(launches(name, options), simulate(name, options, engine="oracle"), strict=True):
-        assert memory_counts(launch) == memory_counts(judge)
 
 
 @pytest.mark.parametrize(("name", "options"), CASES, ids=title)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dsl import interpreter
+from dsl import interpreter, ir
 from dsl.as_compiled import IssueCount
 from dsl.device import Placed, place_arguments
 from dsl.dispatcher import Dispatcher
@@ -55,27 +55,13 @@ def both(
     kernel: Dispatcher, grid: Dim3, block: Dim3, args: tuple[Any, ...], shared_bytes: int = 0
 ) -> tuple[Outcome, Outcome]:
     """Return what the compiled engine and the interpreter give for one launch on fresh memory."""
-    fn = kernel.function(tuple(arg_type(a) for a in args))
-    blocks = grid[0] * grid[1] * grid[2]
-    extents = {f"{a.name}.shape.0": shared_bytes // a.element_bytes for a in fn.shared if a.bytes == 0}
+    compiled = _compiled(kernel, block, args)
+    engine = _run_compiled(compiled, grid, args, shared_bytes)
+    fn, in_registers = compiled.fn, compiled.register_arrays
 
     memory = GlobalMemory(MEMORY_BYTES)
     placed = place_arguments(fn, args, memory)
-    compiled = Compiled(fn, Key(block, False, False, placed.nonnegative))
-    params, all_shared = {**placed.params, **extents}, fn.static_shared_bytes + shared_bytes
-    run = EngineRun(compiled, grid, params, memory, all_shared, MAX_STEPS)
-    records, offsets = run.wave(0, blocks)
-    traces = [records[offsets[b] : offsets[b + 1]].copy() for b in range(blocks)]
-    tally = run.tally()
-    in_registers = compiled.register_arrays
-    engine = Outcome(
-        traces, tally.counters(), tally.block_execs, _bytes(memory), _arrays(placed), in_registers,
-        tally.as_compiled(),
-    )  # fmt: skip
-
-    memory = GlobalMemory(MEMORY_BYTES)
-    placed = place_arguments(fn, args, memory)
-    params = {**placed.params, **extents}
+    params = {**placed.params, **_extents(fn, shared_bytes)}
     issued = IssueCount(compiled.issues)
     run = interpreter.run(
         fn, grid, block, params, memory, shared_bytes, None, MAX_STEPS, False, in_registers, issued
@@ -83,6 +69,40 @@ def both(
     return engine, Outcome(
         run.trace, run.counters, run.block_execs, _bytes(memory), _arrays(placed), in_registers,
         issued.result(),
+    )  # fmt: skip
+
+
+def by_machine_code(
+    kernel: Dispatcher, grid: Dim3, block: Dim3, args: tuple[Any, ...], shared_bytes: int = 0
+) -> Outcome:
+    """Return what the compiled engine gives for one launch on fresh memory."""
+    return _run_compiled(_compiled(kernel, block, args), grid, args, shared_bytes)
+
+
+def _compiled(kernel: Dispatcher, block: Dim3, args: tuple[Any, ...]) -> Compiled:
+    fn = kernel.function(tuple(arg_type(a) for a in args))
+    placed = place_arguments(fn, args, GlobalMemory(MEMORY_BYTES))
+    return Compiled(fn, Key(block, False, False, placed.nonnegative))
+
+
+def _extents(fn: ir.Function, shared_bytes: int) -> dict[str, int]:
+    """Return the lengths of the arrays in dynamic shared memory."""
+    return {f"{a.name}.shape.0": shared_bytes // a.element_bytes for a in fn.shared if a.bytes == 0}
+
+
+def _run_compiled(compiled: Compiled, grid: Dim3, args: tuple[Any, ...], shared_bytes: int) -> Outcome:
+    fn, blocks = compiled.fn, grid[0] * grid[1] * grid[2]
+    memory = GlobalMemory(MEMORY_BYTES)
+    placed = place_arguments(fn, args, memory)
+    params = {**placed.params, **_extents(fn, shared_bytes)}
+    all_shared = fn.static_shared_bytes + shared_bytes
+    run = EngineRun(compiled, grid, params, memory, all_shared, MAX_STEPS)
+    records, offsets = run.wave(0, blocks)
+    traces = [records[offsets[b] : offsets[b + 1]].copy() for b in range(blocks)]
+    tally = run.tally()
+    return Outcome(
+        traces, tally.counters(), tally.block_execs, _bytes(memory), _arrays(placed),
+        compiled.register_arrays, tally.as_compiled(),
     )  # fmt: skip
 
 
