@@ -229,7 +229,9 @@ def build(options: Options, data: Data) -> Problem:
     scales = data.filled(options.scale_a, 1), data.filled(options.scale_b, 1)
     step = step_of(a, b, product, *scales, options.accumulation)
     reference = None if data.virtual else lambda: {"product": scaled_product(a, b, *scales)}
-    return Problem("matmul_fp8", (step,), {"product": product}, reference, TOLERANCES["bfloat16"])
+    inputs = {"a": a, "b": b, "scale_a": scales[0], "scale_b": scales[1]}
+    return Problem("matmul_fp8", (step,), {"product": product}, reference, TOLERANCES["bfloat16"],
+                   options=options, inputs=inputs)
 
 
 def scaled_product(a: np.ndarray, b: np.ndarray, scale_a: np.ndarray, scale_b: np.ndarray) -> np.ndarray:

@@ -20,7 +20,11 @@ from gpusim.errors import BadOption, LaunchRefused, UnknownName
 if TYPE_CHECKING:
     from kernels_real.triton_kernels.launching import Prepared
 
-HELPERS = {"__init__", "arrays", "attention", "interpreter", "launching", "resources", "tiled_products"}
+HELPERS = {
+    "__init__", "arrays", "attention", "interpreter", "launching", "packed_fp8_qkv", "resources",
+    "tiled_products",
+}  # fmt: skip
+"""Modules that are no kernel of a name."""
 
 
 def names() -> list[str]:

@@ -42,6 +42,10 @@ class Launch:
         """Return what goes to the kernel by name."""
         return {**self.constants, "num_warps": self.num_warps, "num_stages": self.num_stages}
 
+    def run(self) -> None:
+        """Launch it, and do not wait."""
+        self.kernel[self.grid](*self.args, **self.settings)
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -61,7 +65,7 @@ class Prepared:
     def launch(self) -> None:
         """Run all launches in order, and wait for the last one. See `refill` for a second time."""
         for x in self.launches:
-            x.kernel[x.grid](*x.args, **x.settings)
+            x.run()
         if self.arrays.device == "cuda":
             torch.cuda.synchronize()
 
@@ -76,7 +80,7 @@ class Prepared:
 
 def prepare(problem: Any, make: Callable[..., list[Launch]], configuration: dict[str, Any]) -> Prepared:
     """Copy a problem's arrays to the device and describe its launches by `launches` of a kernel's file."""
-    arrays = Arrays(problem.inputs, problem.outputs, device())
+    arrays = Arrays.of_problem(problem, device())
     return Prepared(tuple(make(problem.options, arrays, **configuration)), arrays)
 
 

@@ -85,7 +85,7 @@ def launches(
     H, N, Nk = size.heads * size.batch, size.N, size.Nk
     S = arrays.make("S", (H, N, Nk))
     O, L = arrays.output("O"), arrays.output("L")
-    P = arrays.make("P", (H, N, Nk), arrays.dtype("O"))
+    P = arrays.make("P", (H, N, Nk), arrays.type_of("O"))
     rows, keys, columns = triton.cdiv(N, TILE), max(1, triton.cdiv(Nk, TILE)), triton.cdiv(size.dv, TILE)
     how = num_warps, num_stages
     return [

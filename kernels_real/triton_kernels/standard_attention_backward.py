@@ -107,7 +107,7 @@ def launches(
     H, N, Nk = size.heads * size.batch, size.N, size.Nk
     P, dO, Q, K, V = (arrays[name] for name in ("P", "dO", "Q", "K", "V"))
     dQ, dK, dV = (arrays.output(name) for name in ("dQ", "dK", "dV"))
-    dP, dS = arrays.make("dP", (H, N, Nk)), arrays.make("dS", (H, N, Nk), arrays.dtype("dQ"))
+    dP, dS = arrays.make("dP", (H, N, Nk)), arrays.make("dS", (H, N, Nk), arrays.type_of("dQ"))
     rows, keys = triton.cdiv(N, TILE), max(1, triton.cdiv(Nk, TILE))
     wide, narrow = triton.cdiv(size.dv, TILE), triton.cdiv(size.d, TILE)
     how = num_warps, num_stages

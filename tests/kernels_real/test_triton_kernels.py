@@ -1,7 +1,7 @@
 """The Triton versions against the same references as the simulated kernels.
 
 Without a GPU they run under Triton's interpreter (tests/conftest.py), which is right for float32 and float16;
-what needs bfloat16 or 8-bit floats waits for a GPU, where all of this runs compiled.
+with one they run compiled. bfloat16 and 8-bit floats: test_triton_fp8.py and test_triton_on_gpu.py.
 """
 
 from __future__ import annotations
@@ -18,25 +18,9 @@ import kernels_real
 import kernels_sim
 from gpusim.errors import BadOption, LaunchRefused, UnknownName
 from kernels_real import triton_kernels
-from kernels_sim.problem import Data, Problem
-from kernels_sim.run import largest_error
+from tests.kernels_real.triton_support import problem_of, require_right
 
 pytestmark = pytest.mark.full
-
-
-def problem_of(kernel: str, seed: int = 5, virtual: bool = False, **options: Any) -> Problem:
-    spec = kernels_sim.find(kernel)
-    return spec.build(spec.options(**options), Data(seed, virtual))
-
-
-def require_right(kernel: str, configuration: dict[str, int] | None = None, **options: Any) -> None:
-    """Run a kernel in Triton and hold every output that the reference names to its tolerance."""
-    problem = problem_of(kernel, **options)
-    found = kernels_real.run(problem, "triton", **configuration or {})
-    expected = problem.reference()
-    errors = {name: largest_error(found[name], x) for name, x in expected.items()}
-    assert {n: e for n, e in errors.items() if not e <= problem.tolerance} == {}, options
-    assert {n: found[n].dtype for n in expected} == {n: problem.outputs[n].dtype for n in expected}
 
 
 HALVES = ("float32", "float16")
