@@ -114,6 +114,19 @@ class WholeNumber(click.types.IntParamType):
         return number
 
 
+class RegisterCount(click.types.IntParamType):
+    """Be a number of registers, or the word ptxas."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number of at least 1, or the word."""
+        if value == "ptxas":
+            return value
+        number = int(super().convert(value, param, ctx))
+        if number < 1:
+            self.fail(f"{number} is not in the range x>=1.", param, ctx)
+        return number
+
+
 def click_option(option: Any) -> click.Option:
     """Return a kernel's option as click has it.
 
@@ -187,9 +200,10 @@ running = stacked(
     l2_option,
     click.option(
         "--regs",
-        type=click.IntRange(1),
-        metavar="N",
-        help="Registers a thread; default: recorded or estimated.",
+        type=RegisterCount(),
+        metavar="N|ptxas",
+        help="Registers a thread, or ptxas: as numba-cuda and ptxas compile the kernel; default: recorded or "
+        "estimated.",
     ),
     click.option("--counts-only", is_flag=True, help="Count without computing values."),
     click.option(
@@ -307,14 +321,35 @@ def simulated(kernel: str, gpu: str, l2: str, rest: dict[str, Any]) -> list[Any]
         if progress is not None:
             progress.begin()  # reading and compiling the kernel and its closed form count too
         problem, options = problem_of(kernel, rest.pop("seed"), settings["counts_only"], rest)
-        return run_problem(
+        spilled = registers_of_ptxas(problem, gpu) if regs == "ptxas" else []
+        launches = run_problem(
             problem,
             device,
-            registers=Registers(regs, "given", "--regs") if regs else None,
+            registers=Registers(regs, "given", "--regs") if isinstance(regs, int) else None,
             progress=progress,
             options=options,
             **settings,
         )
+    for launch, note in zip(launches, spilled, strict=False):
+        launch.notes += (note,)
+    return launches
+
+
+def registers_of_ptxas(problem: Any, gpu: str) -> list[str]:
+    """Give each launch of a problem the registers that ptxas says, and return a sentence on each."""
+    from dataclasses import replace
+
+    from gpusim.arch import get_arch
+    from kernels_real.ptxas import resources
+
+    capability = get_arch(gpu).compute_capability
+    taken = [resources(step.kernel, step.args, capability) for step in problem.steps]
+    problem.steps = tuple(
+        replace(step, registers=r.registers, registers_source=r.source)
+        for step, r in zip(problem.steps, taken, strict=True)
+    )
+    return [f"{r.source}: {r.registers} registers a thread, a stack frame of {r.stack_bytes:,} bytes in "
+            f"local memory, {r.spill_bytes:,} bytes spilled (not simulated)." for r in taken]  # fmt: skip
 
 
 def lines_add_up(launches: Sequence[Any]) -> bool:

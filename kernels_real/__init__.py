@@ -1,8 +1,9 @@
 """Kernels on real hardware, one interface for all backends.
 
 A problem is what kernels_sim builds, taken for what it has and not for its class: `name`, `options`, `inputs`
-(arrays by name) and `outputs` (arrays whose shapes and types count). A backend is a module that holds
-`prepare(problem, **configuration) -> Prepared`; it is imported when it is asked for.
+(arrays by name), `outputs` (arrays whose shapes and types count) and, for numba, `steps` (its launches). A
+backend is a module that holds `prepare(problem, **configuration) -> Prepared`; it is imported when it is
+asked for.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 
 from gpusim.errors import UnknownName
 
-BACKENDS = {"triton": "kernels_real.triton_kernels"}
+BACKENDS = {"triton": "kernels_real.triton_kernels", "numba": "kernels_real.numba_runner"}
 """Backend -> its module."""
 
 
