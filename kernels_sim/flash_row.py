@@ -101,6 +101,10 @@ class Arrays:
     L: Any
     D: Any
 
+    def named(self, *names: str) -> dict[str, Any]:
+        """Return some of them by name."""
+        return {name: getattr(self, name) for name in names}
+
 
 def arrays(options: Options, shape: Shape, data: Data) -> Arrays:
     """Make the inputs of a backward kernel; without storage where the data are virtual."""

@@ -64,7 +64,8 @@ def build(options: Options, data: Data) -> Problem:
 
     elements = shape.heads * shape.N * (2 * shape.d + 1)
     said = element_facts(elements, of_heads("T (2 d + 1)", shape), elements, "each once", (form,))
-    return Problem("flash_row_delta", (step,), {"D": D}, None if data.virtual else expected, facts=said)
+    check, inputs = None if data.virtual else expected, a.named("O", "dO")
+    return Problem("flash_row_delta", (step,), {"D": D}, check, facts=said, options=options, inputs=inputs)
 
 
 def closed_form(shape: Shape, Br: int) -> dict[str, int]:

@@ -105,7 +105,8 @@ def build(options: Options, data: Data) -> Problem:
                        "(5 d + 2) pairs + HKV Tk d", (form,)),
         *flop_facts(6 * d * pairs, "6 d pairs visible", (form,)),
     )
-    return Problem("flash_row_dk", (step,), {"dK": dK}, None if data.virtual else expected, facts=said)
+    check, inputs = None if data.virtual else expected, a.named("Q", "K", "V", "dO", "L", "D")
+    return Problem("flash_row_dk", (step,), {"dK": dK}, check, facts=said, options=options, inputs=inputs)
 
 
 def closed_form(shape: Shape, Br: int) -> dict[str, int]:

@@ -112,7 +112,8 @@ def build(options: Options, data: Data) -> Problem:
                        of_heads("T (3 d + 2) + 3 d pairs", shape), (form,)),
         *flop_facts(6 * d * pairs, "6 d pairs visible", (form,)),
     )
-    return Problem("flash_row_dq", (step,), {"dQ": dQ}, None if data.virtual else expected, facts=said)
+    check, inputs = None if data.virtual else expected, a.named("Q", "K", "V", "dO", "L", "D")
+    return Problem("flash_row_dq", (step,), {"dQ": dQ}, check, facts=said, options=options, inputs=inputs)
 
 
 def closed_form(shape: Shape, Br: int) -> dict[str, int]:

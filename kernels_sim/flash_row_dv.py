@@ -105,7 +105,8 @@ def build(options: Options, data: Data) -> Problem:
                        "(3 d + 1) pairs + HKV Tk d", (form,)),
         *flop_facts(4 * d * pairs, "4 d pairs visible", (form,)),
     )
-    return Problem("flash_row_dv", (step,), {"dV": dV}, None if data.virtual else expected, facts=said)
+    check, inputs = None if data.virtual else expected, a.named("Q", "K", "dO", "L")
+    return Problem("flash_row_dv", (step,), {"dV": dV}, check, facts=said, options=options, inputs=inputs)
 
 
 def closed_form(shape: Shape, Br: int) -> dict[str, int]:

@@ -176,8 +176,9 @@ def build(options: Options, data: Data) -> Problem:
         return {"O": rows_first(o, B), "L": lse.reshape(B, H, T)}
 
     said = facts(shape, options.Br, options.Bc, step.closed_form)
-    check = None if data.virtual else expected
-    return Problem("flash_row_forward", (step,), {"O": O, "L": L}, check, facts=said)
+    check, inputs = None if data.virtual else expected, {"Q": Q, "K": K, "V": V}
+    outputs = {"O": O, "L": L}
+    return Problem("flash_row_forward", (step,), outputs, check, facts=said, options=options, inputs=inputs)
 
 
 def check_tile(Bc: int, d: int) -> None:
