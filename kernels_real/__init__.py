@@ -15,7 +15,11 @@ import numpy as np
 
 from gpusim.errors import UnknownName
 
-BACKENDS = {"triton": "kernels_real.triton_kernels", "numba": "kernels_real.numba_runner"}
+BACKENDS = {
+    "triton": "kernels_real.triton_kernels",
+    "numba": "kernels_real.numba_runner",
+    "metal": "kernels_real.metal_kernels",
+}
 """Backend -> its module."""
 
 
