@@ -58,7 +58,7 @@ def compiler() -> str:
         if path := shutil.which(name):
             return path
     raise LaunchRefused(f"Metal's shim needs a C++17 compiler and finds none of {', '.join(COMPILERS)}; "
-                        "install g++ 9 or later")
+                        "install g++; version 12 was tried")
 
 
 @cache

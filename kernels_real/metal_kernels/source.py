@@ -1,8 +1,9 @@
 """Metal sources: with their headers and constants in place, their kernels, and as C++ for the shim.
 
 C++ has no address spaces. `device T*` becomes a class that counts; an array in `threadgroup` memory is shared
-by the fibres of a threadgroup and becomes static, while a `threadgroup` pointer is a plain one; `constant`
-becomes const. Macros could not tell the two meanings of `threadgroup` apart.
+by the fibres of a threadgroup and becomes static, known to the shim by its address, while a `threadgroup`
+pointer is a plain one; `constant` becomes const. Macros could not tell the two meanings of `threadgroup`
+apart.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ REWRITTEN = (
     (re.compile(r"\s*\[\[.*?\]\]", re.DOTALL), ""),
     (DEVICE_POINTER, r"metal_shim::device_pointer<\1>"),
     (re.compile(r"\bthreadgroup\s+((?:const\s+)?\w+\s*\*)"), r"\1"),
-    (re.compile(r"\bthreadgroup\s+(?=\w+\s+\w+\s*\[)"), "static "),
+    (re.compile(r"\bthreadgroup\s+(\w+\s+(\w+)\s*\[[^;]*;)"),
+     r"static \1 static metal_shim::ThreadgroupMemory memory_of_\2(&\2, sizeof \2);"),
     (re.compile(r"\bconstant\b"), "const"),
     (re.compile(r"\bkernel\s+void\b"), "static void"),
 )

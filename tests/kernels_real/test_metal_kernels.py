@@ -120,6 +120,24 @@ def test_the_order_of_threads_between_barriers_changes_no_bit(kernel: str) -> No
 
 
 @needs_shim
+@pytest.mark.parametrize(("kernel", "output"), [("flash_row_forward", "O"), ("flash_row_dq", "dQ")])
+def test_a_nan_in_an_invisible_key_or_value_stays_out(kernel: str, output: str) -> None:
+    problem = problem_of(kernel, T=10, causal=True, window=2)
+    problem.inputs["K"][0, 5] = np.nan
+    problem.inputs["V"][0, 7] = np.nan
+    rows = np.isnan(kernels_real.run(problem, "metal", executor="shim")[output][0]).any(axis=(1, 2))
+    assert rows.tolist() == [False] * 5 + [True] * 4 + [False]
+
+
+@needs_shim
+def test_a_nan_in_an_invisible_value_does_not_leak_into_standard_attention() -> None:
+    problem = problem_of("standard_attention", N=8, d=4, causal=True)
+    problem.inputs["V"][0, 3] = np.nan
+    rows = np.isnan(kernels_real.run(problem, "metal", executor="shim")["O"][0]).any(axis=1)
+    assert rows.tolist() == [False] * 3 + [True] * 5
+
+
+@needs_shim
 def test_outputs_are_nan_until_a_launch_writes_them() -> None:
     prepared = kernels_real.prepare(problem_of("flash_row_forward"), "metal", executor="shim")
     assert all(np.isnan(values).all() for values in prepared.outputs().values())

@@ -67,6 +67,16 @@ def test_a_missing_barrier_gives_another_result_backwards(tmp_path: Path) -> Non
 
 
 @needs_shim
+def test_threadgroup_memory_holds_nan_when_a_threadgroup_begins(tmp_path: Path) -> None:
+    body = """threadgroup float s[2][4];
+    if (tid != group.x) s[1][tid] = x[tid];
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    y[4 * group.x + tid] = s[1][tid];"""
+    y, _ = run(tmp_path, body, n=8, grid=(2, 1, 1))
+    assert np.array_equal(y, [np.nan, 1, 2, 3, 0, np.nan, 2, 3], equal_nan=True)
+
+
+@needs_shim
 def test_grid_and_threadgroup_have_three_dimensions(tmp_path: Path) -> None:
     body = "y[((group.z * 2 + group.y) * 2 + group.x) * 4 + tid] = 10 * place.y + place.x + 100 * group.z;"
     y, _ = run(tmp_path, body, n=32, grid=(2, 2, 2), block=(2, 2, 1))
@@ -184,8 +194,13 @@ def test_another_system_than_linux_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_threadgroup_array_is_shared_and_a_threadgroup_pointer_is_not() -> None:
-    text = source.cpp("threadgroup float s[4]; threadgroup const float* p = s; constant constexpr int N = 4;")
-    assert text.startswith("static float s[4]; const float* p = s; const constexpr int N = 4;")
+    array, pointer = "threadgroup float s[4][2];", "threadgroup const float* p = s[0];"
+    text = source.cpp(f"{array}\n{pointer}\nconstant constexpr int N = 4;")
+    assert text.splitlines()[:3] == [
+        "static float s[4][2]; static metal_shim::ThreadgroupMemory memory_of_s(&s, sizeof s);",
+        "const float* p = s[0];",
+        "const constexpr int N = 4;",
+    ]
 
 
 def test_a_source_for_a_mac_stands_alone() -> None:

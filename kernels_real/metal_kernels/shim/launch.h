@@ -5,6 +5,7 @@
 #pragma once
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <ucontext.h>
 
 namespace metal_shim {
@@ -29,7 +30,7 @@ struct Fibre {
 };
 
 struct Launch {
-    uint3 grid, block, group;
+    uint3 block, group;
     uint thread;  // index in the threadgroup of the one that runs
     void (*body)();
     char* message;
@@ -40,6 +41,24 @@ struct Launch {
 
 static Launch launch;
 static Fibre fibres[most_threads];
+
+// An array in threadgroup memory. It holds NaN when a threadgroup begins, as on a GPU it holds anything.
+struct ThreadgroupMemory {
+    ThreadgroupMemory(void* data, size_t bytes);
+    void clear() { std::memset(data, 0xff, bytes); }
+
+    void* data;
+    size_t bytes;
+    ThreadgroupMemory* next;
+};
+
+static ThreadgroupMemory* first_memory = nullptr;
+
+inline ThreadgroupMemory::ThreadgroupMemory(void* data, size_t bytes)
+    : data(data), bytes(bytes), next(first_memory) {
+    first_memory = this;
+    clear();
+}
 
 inline uint threads_of_group() { return launch.block.x * launch.block.y * launch.block.z; }
 
@@ -116,6 +135,7 @@ inline bool advance(bool backwards) {
 }
 
 inline bool run_group(char* stacks, bool backwards) {
+    for (ThreadgroupMemory* memory = first_memory; memory; memory = memory->next) memory->clear();
     for (uint i = 0; i < threads_of_group(); ++i) {
         Fibre& fibre = fibres[i];
         getcontext(&fibre.context);
@@ -134,7 +154,6 @@ inline bool run_group(char* stacks, bool backwards) {
 // Between barriers the threads of a threadgroup go in ascending order, or backwards.
 inline Outcome run(void (*body)(), uint3 grid, uint3 block, char* stacks, bool backwards, char* message,
                    int64_t message_bytes) {
-    launch.grid = grid;
     launch.block = block;
     launch.body = body;
     launch.message = message;
