@@ -523,6 +523,80 @@ def beside_measured(kernel: str, file: str, names: Any, every: bool, rest: dict[
     return beside(simulated(kernel, rest.pop("gpu"), rest.pop("l2"), rest), cards, names, every)
 
 
+measuring = stacked(
+    click.option("--backend", type=click.Choice(["numba", "triton"]), required=True,
+                 help="The kernel's own source through numba-cuda, or its Triton version."),
+    click.option("--set", "configuration", multiple=True, metavar="NAME=N",
+                 help="What the backend leaves open, such as num_warps=4."),
+)
+
+
+@cli.command(cls=KernelCommand, epilog=FILE_ARGUMENT)
+@click.argument("kernel")
+@measuring
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random "
+                                                                                   "inputs.")
+@out_option
+def measure(kernel: str, backend: str, configuration: tuple[str, ...], seed: int, out: str | None,
+            **options: Any) -> int:  # fmt: skip
+    """Run a kernel on this machine's GPU under ncu, check its values, and write ncu's raw CSV.
+
+    Caches are cold, clocks are left alone. `compare KERNEL --measured FILE` takes the file.
+    """
+    check_writable(out)
+    text, wrong = measured_text(kernel, backend, configuration, seed, options)
+    emit(text, out)
+    return 1 if wrong else 0
+
+
+def measured_text(kernel: str, backend: str, configuration: Sequence[str], seed: int,
+                  options: dict[str, Any]) -> tuple[str, bool]:  # fmt: skip
+    """Return the CSV of one kernel's launches with a header, and whether a value was wrong."""
+    from gpusim.errors import LaunchRefused
+    from kernels_real.jobs import Job
+    from kernels_real.measuring import header, measure, with_header
+
+    given = {name: value for name, value in options.items() if value not in (None, ())}
+    session = measure([Job(kernel, backend, given, numbers(configuration), seed)])
+    for outcome, rows in session.pairs:
+        if not rows:
+            raise LaunchRefused(f"nothing was measured: {outcome.failure or 'ncu saw no such launch'}")
+        for name, error in outcome.errors.items():
+            verdict = "WRONG" if name in outcome.wrong else "ok"
+            click.echo(f"{name}: error {error:.2g}, tolerance {outcome.tolerance:.2g}: {verdict}", err=True)
+    said = {"kernel": kernel, "backend": backend, **{k: str(v) for k, v in given.items()}, **header()}
+    return with_header(session.raw, said), any(outcome.wrong for outcome, _ in session.pairs)
+
+
+def numbers(configuration: Sequence[str]) -> dict[str, int]:
+    """Return NAME=N words as a dict; fail for another word."""
+    pairs = [word.partition("=") for word in configuration]
+    for name, _, number in pairs:
+        if not name or not number.isdigit():
+            raise click.BadParameter(f"write --set NAME=N, not {name}={number}")
+    return {name: int(number) for name, _, number in pairs}
+
+
+@cli.command("run-jobs", cls=Command, hidden=True)
+@click.argument("jobs")
+@click.argument("outcomes")
+@click.option("--seconds", type=float, default=float("inf"))
+@click.option("--compile-only", is_flag=True)
+def run_listed(jobs: str, outcomes: str, seconds: float, compile_only: bool) -> None:
+    """Run a list of JOBS on the GPU: the program that `measure` and kernels_real.record start under ncu."""
+    from kernels_real.jobs import read_jobs
+    from kernels_real.workload import compile_jobs, run_jobs
+    from kernels_sim.run import largest_error
+
+    def build(job: Any) -> Any:
+        return problem_of(job.kernel, job.seed, False, dict(job.options))[0]
+
+    if compile_only:
+        compile_jobs(read_jobs(Path(jobs)), build)
+    else:
+        run_jobs(read_jobs(Path(jobs)), build, largest_error, Path(outcomes), seconds)
+
+
 @cli.command(cls=Command)
 @click.argument("figure", required=False)
 @click.option("--batch", type=click.IntRange(1, 64), default=64, show_default=True,

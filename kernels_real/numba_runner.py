@@ -39,13 +39,12 @@ class Prepared:
     def __init__(self, problem: Any, cuda: Any, options: dict[str, Any]) -> None:
         self._cuda, self._outputs = cuda, problem.outputs
         self._arrays: dict[int, tuple[np.ndarray, Any]] = {}
-        made: dict[Any, Any] = {}
-        self.launches = tuple(self._launch(problem.name, step, made, options) for step in problem.steps)
+        self.launches = tuple(self._launch(problem.name, step, options) for step in problem.steps)
         self.compiled: list[Any] = []
 
-    def _launch(self, problem: str, step: Any, made: dict[Any, Any], options: dict[str, Any]) -> Launch:
+    def _launch(self, problem: str, step: Any, options: dict[str, Any]) -> Launch:
         func = step.kernel.py_func
-        kernel = self._cuda.jit(rebuilt(func, self._cuda, made), **options)
+        kernel = jitted(func, self._cuda, options)
         args = tuple(self._argument(problem, a) for a in step.args)
         return Launch(func.__name__, kernel, tuple(step.grid), tuple(step.block), step.shared_bytes, args)
 
@@ -130,6 +129,19 @@ def require_type(problem: str, array: Any) -> None:
         from_dtype(np.dtype(array.dtype))
     except errors.NumbaNotImplementedError:
         raise UnsupportedFeature(f"{problem}: numba.cuda takes no arrays of {array.dtype}") from None
+
+
+_DEVICE_FUNCTIONS: dict[Any, Any] = {}
+_KERNELS: dict[Any, Any] = {}
+"""What was made of a function stays, so that many problems of one kernel are compiled once."""
+
+
+def jitted(func: Any, cuda: Any, options: dict[str, Any]) -> Any:
+    """Return numba's kernel of a simulated kernel's function."""
+    key = func, tuple(options.items())
+    if key not in _KERNELS:
+        _KERNELS[key] = cuda.jit(rebuilt(func, cuda, _DEVICE_FUNCTIONS), **options)
+    return _KERNELS[key]
 
 
 def compiled(launch: Launch, cuda: Any) -> Any:

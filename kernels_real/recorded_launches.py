@@ -1,0 +1,130 @@
+"""The launches that are recorded: for each algorithm and backend small, large and ragged shapes, and one
+whose working set overflows the 50 MB of L2.
+
+The order is the order of measuring: the most telling first, so that a run that has to stop leaves out the
+least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from kernels_real.jobs import Job
+
+Options = dict[str, Any]
+EMPTY = "kernels_real/empty_kernel.py:empty"
+ROWS = {"B": 2, "T": 1024, "H": 4, "HKV": 2, "d": 64, "causal": True}
+WINDOW = {"B": 8, "T": 4096, "H": 4, "HKV": 2, "d": 64, "causal": True, "window": 32}
+"""32 heads of 4,096 rows: 34 MB for each array of d = 64."""
+ROW_SHAPES: list[Options] = [
+    {"T": 128}, {"B": 2, "T": 300, "H": 4, "HKV": 1, "d": 32, "causal": True}, ROWS, WINDOW]
+
+NUMBA: dict[str, list[Options]] = {
+    EMPTY: [{"grid": "1", "block": "32"}, {"grid": "1320", "block": "256"}],
+    "flash_forward": [
+        {"N": 512, "d": 16}, {"N": 500, "Nk": 700, "d": 16}, {"N": 1000, "d": 48, "Br": 32, "Bc": 32,
+                                                              "causal": True},
+        {"N": 1024, "d": 32, "heads": 4, "batch": 2}, {"N": 4096, "d": 64, "causal": True},
+        {"N": 2048, "d": 64, "heads": 16, "batch": 2}],
+    "flash_backward": [
+        {"N": 256, "d": 16}, {"N": 500, "d": 16, "causal": True}, {"N": 1024, "d": 64},
+        {"N": 1024, "d": 64, "deterministic": True}, {"N": 2048, "d": 64, "heads": 16, "causal": True}],
+    "flash_decode": [
+        {"Nk": 1000, "splits": 7, "heads": 4}, {}, {"Nk": 65536, "heads": 16, "kv_heads": 2, "splits": 64},
+        {"Nq": 3, "Nk": 4001, "splits": 16, "heads": 8, "kv_heads": 2, "batch": 3},
+        {"Nk": 65536, "heads": 4, "splits": 128}],
+    "paged_attention_v2": [
+        {"lens": "100,17"}, {"lens": "1000,2048,1,513"}, {"lens": "4096,4000,3000,2048", "heads": 16},
+        {"lens": ",".join(["8192"] * 16), "kv_heads": 4, "heads": 8}],
+    "standard_attention": [
+        {"N": 256}, {"N": 1000, "causal": True}, {"N": 2048}, {"N": 4096, "heads": 2}],
+    "qk_norm_rope": [
+        {"tokens": 100}, {"tokens": 333, "paired": True, "heads": 4}, {"tokens": 4096},
+        {"tokens": 8192, "heads": 16}],
+    "softmax_merge": [
+        {"parts": 4, "rows": 256}, {"parts": 3, "rows": 1001, "d": 48}, {"parts": 8, "rows": 16384},
+        {"parts": 8, "rows": 100_000, "d": 0}, {"parts": 16, "rows": 32768, "d": 64}],
+    "standard_attention_backward": [
+        {"N": 256}, {"N": 500, "d": 48, "causal": True}, {"N": 1024}, {"N": 4096}],
+    "flash_row_forward": ROW_SHAPES,
+    "flash_row_delta": ROW_SHAPES,
+    "flash_row_dq": ROW_SHAPES,
+    "flash_row_dk": ROW_SHAPES,
+    "flash_row_dv": ROW_SHAPES,
+    "transpose": [
+        {"rows": 33, "cols": 65, "variant": "padded"},
+        *({"rows": rows, "cols": cols, "variant": variant}
+          for rows, cols in ((1000, 777), (2048, 2048)) for variant in ("naive", "tiled", "padded")),
+        {"rows": 4096, "cols": 4100, "variant": "tiled"}],
+    "matmul_tiled": [{"N": 64}, {"N": 300}, {"N": 1024}, {"N": 2304}],
+    "softmax_rows": [
+        {"rows": 300, "cols": 100}, {"rows": 1000, "cols": 777}, {"rows": 4096, "cols": 1024},
+        {"rows": 8192, "cols": 2048}],
+    "histogram": [
+        {"n": 100_000, "bins": 37, "variant": "global"}, {"n": 1 << 20, "bins": 256, "variant": "global"},
+        {"n": 1 << 20, "bins": 256, "variant": "shared"}, {"n": (1 << 24) + 5, "bins": 256,
+                                                           "variant": "shared"}],
+    "block_reduce": [{"n": 1003}, {"n": 1_000_003}, {"n": 1 << 22}, {"n": (1 << 24) + 5}],
+    "vec_add": [{"n": 1003}, {"n": 1_000_003}, {"n": 1 << 22}, {"n": 1 << 24}],
+    "strided_copy": [
+        {"n": 1000, "stride": 33}, {"n": 999_999, "stride": 2}, {"n": 1 << 20, "stride": 8},
+        {"n": 1 << 20, "stride": 32}],
+    "offset_copy": [
+        {"n": 1003, "offset": 3}, {"n": 1_000_003, "offset": 3}, {"n": 1 << 22, "offset": 1},
+        {"n": 1 << 24, "offset": 8}],
+}
+HALF = {"dtype": "float16"}
+MMA = {"variant": "mma", **HALF}
+
+TRITON: dict[str, list[Options]] = {
+    "flash_forward": [
+        {"N": 256, **MMA}, {"N": 1000, "Nk": 900, "d": 64, **MMA, "causal": True}, {"N": 4096, **MMA},
+        {"N": 4096, "heads": 4, "kv_heads": 2, "d": 128, **MMA, "causal": True},
+        {"N": 2048, "variant": "mma", "dtype": "bfloat16", "window": 256, "causal": True},
+        {"N": 4096, "heads": 16, "batch": 2, **MMA}],
+    "flash_backward": [
+        {"N": 256, **MMA}, {"N": 1000, **MMA, "causal": True}, {"N": 2048, "heads": 4, **MMA},
+        {"N": 4096, "heads": 16, **MMA}],
+    "flash_decode": NUMBA["flash_decode"],
+    "paged_attention_v2": [*NUMBA["paged_attention_v2"], {"lens": "1000,2048,1,513", **HALF}],
+    "standard_attention": [
+        {"N": 256, **HALF}, {"N": 1000, "causal": True, **HALF}, {"N": 2048, **HALF},
+        {"N": 4096, "heads": 2, **HALF}],
+    "qk_norm_rope": NUMBA["qk_norm_rope"],
+    "softmax_merge": NUMBA["softmax_merge"],
+    "matmul_fp8": [
+        {"M": 256, "N": 256, "K": 256}, {"M": 1000, "N": 496, "K": 768}, {"M": 2048, "N": 2048, "K": 2048},
+        {"M": 4096, "N": 4096, "K": 4096, "accumulation": "full"}],
+    "fp8_qkv": [
+        {"tokens": 128}, {"tokens": 1000, "paired": True}, {"tokens": 4096}, {"tokens": 16384}],
+    "qkv_norm_rope_fp8_backward": [
+        {"tokens": 128}, {"tokens": 992, "paired": True}, {"tokens": 4096}, {"tokens": 16384}],
+    "fp8_qkv_backward": [
+        {"tokens": 128}, {"tokens": 992, "paired": True}, {"tokens": 4096}, {"tokens": 16384}],
+    "standard_attention_backward": [
+        {"N": 256, **HALF}, {"N": 500, "d": 48, "causal": True, **HALF}, {"N": 1024, **HALF},
+        {"N": 4096, **HALF}],
+}
+CONFIGURATIONS: dict[tuple[str, str], dict[str, int]] = {}
+"""(kernel, backend) -> configuration other than its defaults."""
+BY_BACKEND = {"numba": NUMBA, "triton": TRITON}
+CHECKED_BELOW = 1 << 25
+"""Elements of the largest array that a reference in float64 is computed for: scores of 5,792 rows."""
+
+
+def jobs(backend: str, kernels: tuple[str, ...] = ()) -> Iterator[Job]:
+    """Yield the jobs of a backend, of some kernels if any are named."""
+    for kernel, shapes in BY_BACKEND[backend].items():
+        if not kernels or kernel in kernels:
+            configuration = CONFIGURATIONS.get((kernel, backend), {})
+            for options in shapes:
+                yield Job(kernel, backend, options, configuration, check=elements(options) < CHECKED_BELOW)
+
+
+def elements(options: Options) -> int:
+    """Return about how many elements the largest intermediate result of a reference has."""
+    rows = options.get("N", options.get("T", options.get("tokens", options.get("M", 1))))
+    keys = rows if "N" in options or "T" in options else 1024
+    heads = options.get("heads", options.get("H", 1)) * options.get("batch", options.get("B", 1))
+    return int(rows) * int(keys) * int(heads)

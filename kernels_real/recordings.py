@@ -1,0 +1,108 @@
+"""Recorded measurements: compact CSV files, a line a launch, with what was launched and what ncu counted.
+
+Lines "# key: value" first; then columns kernel, backend, options and configuration (JSON), step, launch,
+grid, block, bytes of local memory a thread (stack frame and spills), the largest error of an output; then a
+column a metric, by ncu's name and in base units. An empty cell is a metric that was not measured.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from gpusim.errors import BadOption, reason
+from gpusim.measured import Measured, canonical, header_of, parse_number
+from kernels_real.jobs import Job, Outcome
+
+FOLDER = Path(__file__).parent / "measurements"
+COLUMNS = ("kernel", "backend", "options", "configuration", "step", "launch", "grid", "block", "local_bytes",
+           "error")
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Hold one recorded launch: the job it belongs to, which of its launches it is, what ncu counted."""
+
+    job: Job
+    step: int
+    measured: Measured
+    local_bytes: int | None = None
+    error: float | None = None
+    header: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def spills(self) -> bool:
+        """Return whether threads of the launch used local memory on the card."""
+        names = (f"l1tex__t_sectors_pipe_lsu_mem_local_op_{op}.sum" for op in ("ld", "st"))
+        return any(self.measured.values.get(name, 0) > 0 for name in names)
+
+
+def from_session(pairs: Iterable[tuple[Outcome, Sequence[Measured]]]) -> list[Recorded]:
+    """Return the recorded launches of what a run of ncu gave."""
+    made = []
+    for outcome, rows in pairs:
+        worst = max(outcome.errors.values(), default=None)
+        for step, (row, launch) in enumerate(zip(rows, outcome.launches, strict=True)):
+            named = replace(row, kernel=launch["name"])
+            made.append(Recorded(outcome.job, step, named, launch.get("local_bytes"), worst))
+    return made
+
+
+def to_text(recorded: Sequence[Recorded], header: dict[str, str]) -> str:
+    """Return recorded launches as the text of a file; metrics that no launch has get no column."""
+    metrics = list(dict.fromkeys(name for r in recorded for name in r.measured.values))
+    out = io.StringIO()
+    for key, value in header.items():
+        out.write(f"# {key}: {value}\n" if value else "")
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([*COLUMNS, *metrics])
+    for r in recorded:
+        values = (r.measured.values.get(name, "") for name in metrics)
+        writer.writerow([*_about(r), *values])
+    return out.getvalue()
+
+
+def _about(r: Recorded) -> list[Any]:
+    job, m = r.job, r.measured
+    shapes = (" ".join(map(str, shape or ())) for shape in (m.grid, m.block))
+    error = "" if r.error is None else f"{r.error:.3g}"
+    return [job.kernel, job.backend, json.dumps(job.options), json.dumps(job.configuration), r.step, m.kernel,
+            *shapes, "" if r.local_bytes is None else r.local_bytes, error]
+
+
+def read(path: Path) -> list[Recorded]:
+    """Return the recorded launches of a file; raise BadOption for another file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadOption(f"cannot read {path}: {reason(error)}") from None
+    header = header_of(text)
+    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("# "))
+    if tuple(rows.fieldnames or ())[: len(COLUMNS)] != COLUMNS:
+        raise BadOption(f"{path} is no file of recorded measurements: its first columns are not "
+                        f"{', '.join(COLUMNS)}")
+    return [_recorded(row, header, path.name) for row in rows]
+
+
+def _recorded(row: dict[str, str], header: dict[str, str], name: str) -> Recorded:
+    job = Job(row["kernel"], row["backend"], json.loads(row["options"]), json.loads(row["configuration"]))
+    cells = {canonical(k): parse_number(v) for k, v in row.items() if k not in COLUMNS and v}
+    values = {k: v for k, v in cells.items() if v is not None}
+    grid, block = (tuple(map(int, row[what].split())) or None for what in ("grid", "block"))
+    measured = Measured(row["launch"], grid, block, values, header=header, source=name)  # type: ignore[arg-type]
+    local = int(row["local_bytes"]) if row["local_bytes"] else None
+    return Recorded(job, int(row["step"]), measured, local, float(row["error"]) if row["error"] else None,
+                    header)
+
+
+def read_all(folder: Path = FOLDER) -> list[Recorded]:
+    """Return all recorded launches of a folder, file by file; raise BadOption where it holds none."""
+    files = sorted(folder.glob("*.csv"))
+    if not files:
+        raise BadOption(f"{folder} holds no recorded measurements (*.csv)")
+    return [r for file in files for r in read(file)]
