@@ -9,9 +9,10 @@ metric: it explains counts (gpusim/line_reasons.py) and changes none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from typing import overload
 
 from dsl import ir
 from dsl.engine import Compiled
@@ -33,6 +34,29 @@ _FOLDED: dict[str, Callable[..., int]] = {
     "min": min,
     "max": max,
 }
+
+
+class LineAccesses(Sequence[LineAccess]):
+    """Hold what `line_accesses` gives, worked out when it is first looked at: few launches show it, and it
+    takes as long as an analysis of the kernel.
+    """
+
+    def __init__(self, tally: Tally, params: Mapping[str, int | float]) -> None:
+        self._of = tally, dict(params)
+
+    @cached_property
+    def _found(self) -> tuple[LineAccess, ...]:
+        return line_accesses(*self._of)
+
+    @overload
+    def __getitem__(self, index: int) -> LineAccess: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[LineAccess]: ...
+    def __getitem__(self, index: int | slice) -> LineAccess | Sequence[LineAccess]:
+        return self._found[index]
+
+    def __len__(self) -> int:
+        return len(self._found)
 
 
 def line_accesses(tally: Tally, params: Mapping[str, int | float]) -> tuple[LineAccess, ...]:

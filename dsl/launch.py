@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -54,7 +54,7 @@ class _Counted:
     counters: Counters
     notes: tuple[str, ...] = ()
     lines: dict[tuple[str, int], Counters] = field(default_factory=dict)
-    accesses: tuple[LineAccess, ...] = ()
+    accesses: Sequence[LineAccess] = ()
     as_compiled: AsCompiled | None = None
 
 
@@ -324,7 +324,7 @@ class _Run:
     def run_compiled(self, progress: Progress | None) -> _Counted:
         """Run machine code (dsl/engine.py)."""
         from dsl.engine import EngineRun
-        from dsl.lane_steps import line_accesses
+        from dsl.lane_steps import LineAccesses
 
         shared_bytes = self.fn.static_shared_bytes + self.shared_bytes
         params, memory = self.placed.params, self.device.memory
@@ -336,8 +336,7 @@ class _Run:
         tally = run.tally()
         counters = _with_hierarchy(tally.counters(), hierarchy)
         lines = {(loc.file, loc.line): c for loc, c in tally.by_line().items()}
-        accesses = line_accesses(tally, params)
-        return _Counted(counters, tally.notes(), lines, accesses, tally.as_compiled())
+        return _Counted(counters, tally.notes(), lines, LineAccesses(tally, params), tally.as_compiled())
 
     def run_ir(self, progress: Progress | None) -> _Counted:
         """Run the numpy interpreter (dsl/interpreter.py)."""

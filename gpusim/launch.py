@@ -5,6 +5,7 @@ It holds the shape of the launch, the occupancy, the counters and where each cam
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -156,7 +157,7 @@ class Launch:
     options: dict[str, Any] = field(default_factory=dict)
     facts: tuple[Fact, ...] = ()
     lines: dict[tuple[str, int], Counters] = field(default_factory=dict)
-    accesses: tuple[LineAccess, ...] = ()
+    accesses: Sequence[LineAccess] = ()
     uncounted: tuple[str, ...] = ()
     as_compiled: AsCompiled | None = None
 
