@@ -60,12 +60,8 @@ def _read(func: FunctionType) -> Source:
 
 @lru_cache(maxsize=256)
 def _definition(text: str, file: str, name: str, first_line: int) -> Source:
-    for node in ast.walk(_parse(text, file)):
-        if (
-            isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-            and node.name == name
-            and _first_line(node) == first_line
-        ):
+    for node in _functions(text, file):
+        if node.name == name and _first_line(node) == first_line:
             if isinstance(node, ast.AsyncFunctionDef):
                 raise UnsupportedFeature(
                     f"{file}:{node.lineno}: async def is not in the kernel language; write a plain def"
@@ -78,8 +74,10 @@ def _definition(text: str, file: str, name: str, first_line: int) -> Source:
 
 
 @lru_cache(maxsize=32)
-def _parse(text: str, file: str) -> ast.Module:
-    return ast.parse(text, file)
+def _functions(text: str, file: str) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Return the functions of a file, those inside others too."""
+    nodes = ast.walk(ast.parse(text, file))
+    return [node for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
 
 
 def _first_line(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:

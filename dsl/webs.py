@@ -51,8 +51,11 @@ def _merge(*states: State) -> State:
     reached = [s for s in states if s is not None]
     if not reached:
         return None
-    none = frozenset((UNASSIGNED,))
-    return {name: frozenset().union(*(s.get(name, none) for s in reached)) for s0 in reached for name in s0}
+    none, first = frozenset((UNASSIGNED,)), reached[0]
+    if all(s == first for s in reached):
+        return first
+    names = dict.fromkeys(name for s in reached for name in s)
+    return {name: frozenset().union(*(s.get(name, none) for s in reached)) for name in names}
 
 
 class _Walk:
