@@ -68,6 +68,9 @@ _SHARES = 4
 """Pieces of a wave for each host thread; causal blocks differ in length, so the shares are not fixed."""
 _STEPS_SHOWN = 64
 """Pieces of a wave where progress is shown."""
+CODE_LEVEL = 1
+"""Of LLVM's code generator. At 0 it takes a third of the time for longer code with the same bits and counts;
+tests of many kernels set it."""
 Advance = Callable[[int], None]
 _Trace = tuple[np.ndarray, np.ndarray]
 _ENTRIES = {
@@ -157,14 +160,14 @@ class Compiled:
 def object_code(text: str, counts_only: bool) -> bytes:
     """Return the object code of a module, from the disk cache where it has it."""
     cpu = f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
-    who = f"{version('llvmlite')} {cpu} {counts_only} {inspect.getsource(machine)}\n"
+    who = f"{version('llvmlite')} {cpu} {counts_only} {CODE_LEVEL} {inspect.getsource(machine)}\n"
     name = hashlib.sha256((who + text).encode()).hexdigest()[:32]
     file = cache_home() / "kernels" / f"{name}.o"
     try:
         return file.read_bytes()
     except OSError:
         pass
-    obj = machine.to_object(text, counts_only)
+    obj = machine.to_object(text, counts_only, CODE_LEVEL)
     _keep(file, obj)
     return obj
 

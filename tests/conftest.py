@@ -15,6 +15,18 @@ settings.register_profile("project", deadline=None, derandomize=True)
 settings.load_profile("project")
 
 
+@pytest.fixture(autouse=True)
+def code_generator_of_sweeps(request, monkeypatch):
+    """Let LLVM's code generator run at level 0 in the long sweeps, whose time is that of compilation.
+
+    `make test` holds every kernel at the level that users have.
+    """
+    if request.node.get_closest_marker("full"):
+        from dsl import engine
+
+        monkeypatch.setattr(engine, "CODE_LEVEL", 0)
+
+
 def gpu_count() -> int:
     """Ask the CUDA driver how many devices there are; 0 where there is no driver."""
     for name in ("libcuda.so.1", "nvcuda.dll"):
