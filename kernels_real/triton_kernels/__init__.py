@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from kernels_real.triton_kernels.launching import Prepared
 
 HELPERS = {
-    "__init__", "arrays", "attention", "interpreter", "launching", "packed_fp8_qkv", "resources",
-    "tiled_products",
+    "__init__", "arrays", "attention", "interpreter", "launching", "packed_fp8_qkv", "per_row",
+    "resources", "tiled_products",
 }  # fmt: skip
 """Modules that are no kernel of a name."""
 

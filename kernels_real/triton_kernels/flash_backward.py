@@ -5,8 +5,9 @@ for each tile of Bc keys that walks the tiles of Br rows which see it, then with
 adds up the workspace, and with --variant mma one that rounds dQ to 16 bits. The blocks of a K/V head take all
 query heads of its group.
 
-The atomics are relaxed and their results unused, as the simulated ones are; Triton merges four neighbours to
-one instruction. With simt dQ stays float32. In 16 bits P and dS are rounded before their products.
+With mma the rows of a tile that see none of the block's keys are not read. The atomics are relaxed and their
+results unused, as the simulated ones are; Triton merges four neighbours to one instruction. With simt dQ
+stays float32. In 16 bits P and dS are rounded before their products.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import triton.language as tl
 from kernels_real.triton_kernels.arrays import Arrays
 from kernels_real.triton_kernels.attention import Sizes, sizes_of
 from kernels_real.triton_kernels.launching import Launch, require_power_of_2
+from kernels_real.triton_kernels.per_row import load_once, store_by_warp
 
 ROWS = 4
 """Rows of a block of the small launches, one warp each."""
@@ -41,7 +43,7 @@ def delta(
     mask = inside[:, None] & (column[None, :] < DV)
     o = tl.load(O + at, mask=mask, other=0.0).to(tl.float32)
     do = tl.load(dO + at, mask=mask, other=0.0).to(tl.float32)
-    tl.store(D + head * N + rows, tl.sum(o * do, 1), mask=inside)
+    store_by_warp(D, head * N + rows, tl.sum(o * do, 1), inside, ROWS)
     if ZEROED:
         column = tl.arange(0, BD)
         at = head * N * DQ + rows[:, None] * DQ + column[None, :]
@@ -53,6 +55,7 @@ def flash_backward(
     Q, K, V, dO, L, DELTA, dQ, dK, dV, N, Nk, scale, q_start, window, group,
     D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BDV: tl.constexpr, BR: tl.constexpr,
     BC: tl.constexpr, CAUSAL: tl.constexpr, WINDOWED: tl.constexpr, DETERMINISTIC: tl.constexpr,
+    SEEN_ONLY: tl.constexpr, THREADS: tl.constexpr, ONCE: tl.constexpr,
 ):  # fmt: skip
     """Write dK and dV of BC keys and add to dQ, or write it to the workspace (key tiles, heads, N, D).
 
@@ -93,11 +96,18 @@ def flash_backward(
             inside = rows < N
             q_at = head * N * D + rows[:, None] * D + column[None, :]
             q_mask = inside[:, None] & (column[None, :] < D)
-            q = tl.load(Q + q_at, mask=q_mask, other=0.0)
+            read = inside
+            if SEEN_ONLY:
+                read = (rows >= first) & (rows < end)
+            q = tl.load(Q + q_at, mask=read[:, None] & (column[None, :] < D), other=0.0)
             do = tl.load(dO + head * N * DV + rows[:, None] * DV + v_column[None, :],
-                         mask=inside[:, None] & (v_column[None, :] < DV), other=0.0)
-            lse = tl.load(L + head * N + rows, mask=inside, other=0.0)
-            of_row = tl.load(DELTA + head * N + rows, mask=inside, other=0.0)
+                         mask=read[:, None] & (v_column[None, :] < DV), other=0.0)
+            if ONCE:
+                lse = load_once(L + head * N, i0, N, BR, THREADS)
+                of_row = load_once(DELTA + head * N, i0, N, BR, THREADS)
+            else:  # a product on tensor cores gives 16 rows to each warp
+                lse = tl.load(L + head * N + rows, mask=inside, other=0.0)
+                of_row = tl.load(DELTA + head * N + rows, mask=inside, other=0.0)
 
             seen = inside[:, None] & there[None, :]
             if CAUSAL:
@@ -167,10 +177,13 @@ def convert(
     tl.store(dQ + at, tl.load(SUMS + at, mask=mask), mask=mask)
 
 
-def launches(options: Any, arrays: Arrays, num_warps: int = 8, num_stages: int = 1) -> list[Launch]:
+def launches(
+    options: Any, arrays: Arrays, num_warps: int | None = None, num_stages: int = 1
+) -> list[Launch]:
     """Return the two to four launches; raise BadOption for tiles whose sides are no powers of 2.
 
-    num_warps, num_stages: of the launch with the products; the others have a warp a row.
+    num_warps, num_stages: of the launch with the products; the others have a warp a row. num_warps not given:
+    one for each 16 keys in 16 bits, as the simulated kernel has it, and 8 in float32.
     """
     size = sizes_of(options)
     require_power_of_2("flash_backward", Br=options.Br, Bc=options.Bc)
@@ -186,9 +199,13 @@ def launches(options: Any, arrays: Arrays, num_warps: int = 8, num_stages: int =
     if tiles:
         args = (arrays["Q"], arrays["K"], arrays["V"], arrays["dO"], arrays["L"], D, target, dK, dV, size.N,
                 size.Nk, size.scale, size.q_start, size.window, size.group)
-        constants = {**size.columns, "BR": options.Br, "BC": options.Bc, **size.mask, "DETERMINISTIC": fixed}
+        wide = options.dtype == "float32"
+        warps = num_warps or (8 if wide else options.Bc // 16)
+        constants = {**size.columns, "BR": options.Br, "BC": options.Bc, **size.mask, "DETERMINISTIC": fixed,
+                     "SEEN_ONLY": options.variant == "mma", "THREADS": 32 * warps,
+                     "ONCE": wide or options.Br < 16 * warps}
         grid = tiles, size.kv_heads, size.batch
-        made.append(Launch(flash_backward, grid, args, constants, num_warps, num_stages))
+        made.append(Launch(flash_backward, grid, args, constants, warps, num_stages))
     if fixed:
         made.append(small.launch(reduce, (target, sums, size.N, size.Nk, size.q_start, size.window), D=size.d,
                                  BR=options.Br, BC=options.Bc, **size.mask))  # fmt: skip

@@ -16,13 +16,14 @@ import triton.language as tl
 from kernels_real.triton_kernels.arrays import Arrays
 from kernels_real.triton_kernels.attention import sizes_of
 from kernels_real.triton_kernels.launching import Launch
+from kernels_real.triton_kernels.per_row import store_by_warp
 
 MOST_ROWS, TILE_ROWS, KEYS = 8, 16, 32
 """Query rows of a block of split, rows of its tile, keys of a tile."""
 COMBINE_ROWS = 4
 MOST_STATES = 32
 """Splits that combine takes at a time, fewer where o is wide: a tile of rows x splits x columns is held."""
-TILE_ELEMENTS = 8192
+TILE_ELEMENTS = 16384
 
 
 @triton.jit
@@ -84,8 +85,8 @@ def split(
         top = new_top
 
     at = (kv_head * rows + row) * splits + s
-    tl.store(m + at, top, mask=inside)
-    tl.store(l + at, total, mask=inside)
+    store_by_warp(m, at, top, inside, TILE_ROWS)
+    store_by_warp(l, at, total, inside, TILE_ROWS)
     tl.store(o + at[:, None] * DV + v_column[None, :], acc, mask=inside[:, None] & (v_column < DV)[None, :])
 
 
@@ -122,7 +123,7 @@ def combine(
     total = tl.sum(totals, 1)
     # No key in any split: top = -inf, total = 0 and acc = 0 give L = -inf and O = 0.
     divisor = tl.where(total == 0.0, 1.0, total)
-    tl.store(L + row, top + tl.log(divisor), mask=inside)
+    store_by_warp(L, row, top + tl.log(divisor), inside, ROWS)
     tl.store(O + row[:, None] * DV + column[None, :], acc / divisor[:, None],
              mask=inside[:, None] & (column < DV)[None, :])
 

@@ -89,8 +89,14 @@ def flash_forward(
     tl.store(out, acc / divisor[:, None], mask=inside[:, None] & (v_column[None, :] < DV))
 
 
-def launches(options: Any, arrays: Arrays, num_warps: int = 8, num_stages: int = 2) -> list[Launch]:
-    """Return the one launch; raise BadOption for --stats and for tiles whose sides are no powers of 2."""
+def launches(
+    options: Any, arrays: Arrays, num_warps: int | None = None, num_stages: int = 2
+) -> list[Launch]:
+    """Return the one launch; raise BadOption for --stats and for tiles whose sides are no powers of 2.
+
+    num_warps: not given, one for each 16 rows in 16 bits, as the simulated kernel has it (more would compute
+    the same rows again), and 8 in float32, where the products are the work.
+    """
     if options.stats:
         raise BadOption("flash_forward in Triton does not count rescalings; leave out --stats")
     size = sizes_of(options)
@@ -101,4 +107,5 @@ def launches(options: Any, arrays: Arrays, num_warps: int = 8, num_stages: int =
     constants = {**size.columns, "BR": options.Br, "BC": options.Bc, **size.mask,
                  "SEEN_ONLY": options.variant == "mma"}
     grid = triton.cdiv(size.N, options.Br), size.heads, size.batch
-    return [Launch(flash_forward, grid, args, constants, num_warps, num_stages)]
+    warps = num_warps or (8 if options.dtype == "float32" else options.Br // 16)
+    return [Launch(flash_forward, grid, args, constants, warps, num_stages)]

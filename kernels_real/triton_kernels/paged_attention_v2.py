@@ -20,6 +20,7 @@ import triton.language as tl
 from gpusim.errors import BadOption
 from kernels_real.triton_kernels.arrays import Arrays
 from kernels_real.triton_kernels.launching import Launch
+from kernels_real.triton_kernels.per_row import load_by_warp, store_by_warp
 
 REDUCE_ROWS = 4
 """Rows of a block of the second launch."""
@@ -101,7 +102,7 @@ def reduce(
     """
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     inside = row < rows
-    parts = (tl.load(lens + row // heads, mask=inside, other=0) + PARTITION - 1) // PARTITION
+    parts = (load_by_warp(lens, row // heads, inside, ROWS) + PARTITION - 1) // PARTITION
     most = tl.max(parts, 0)
     state = tl.arange(0, STATES)
     column = tl.arange(0, BD)
@@ -125,7 +126,7 @@ def reduce(
     total = tl.sum(totals, 1)
     # No token: top = -inf, total = 0 and acc = 0 give L = -inf and O = 0.
     divisor = tl.where(total == 0.0, 1.0, total)
-    tl.store(L + row, top + tl.log(divisor), mask=inside)
+    store_by_warp(L, row, top + tl.log(divisor), inside, ROWS)
     tl.store(O + row[:, None] * D + column[None, :], acc / divisor[:, None],
              mask=inside[:, None] & (column < D)[None, :])
 
@@ -155,7 +156,7 @@ def launches(options: Any, arrays: Arrays, num_warps: int = 4) -> list[Launch]:
             K.shape[1], arrays["table"].shape[1], scale, options.v_scale, K.shape[4])
     width = triton.next_power_of_2(d)
     merging = {"D": d, "BD": width, "PARTITION": size, "ROWS": REDUCE_ROWS,
-               "STATES": max(1, min(MOST_STATES, 2 * TILE_ELEMENTS // (REDUCE_ROWS * width)))}
+               "STATES": max(1, min(MOST_STATES, 4 * TILE_ELEMENTS // (REDUCE_ROWS * width)))}
     return [
         Launch(partition, (partitions, heads, sequences), args, constants, num_warps),
         Launch(reduce, (triton.cdiv(sequences * heads, REDUCE_ROWS),),

@@ -27,11 +27,14 @@ def store_twice(
     QKV_DIM: tl.constexpr,
 ):  # fmt: skip
     """Store value (tokens of the block, columns) as features `feature` + column, by row and transposed."""
-    byte = value.to(grad_row.dtype.element_ty)
-    at = token.to(tl.int64)[:, None] * QKV_DIM + (feature + column)[None, :]
-    tl.store(grad_row + at, byte, mask=(token < tokens)[:, None] & (column < width)[None, :])
+    # Columns first in both: in the shape of the loads, stores of 16 bytes would make Triton give a thread 16
+    # elements there too, 32 bytes, and ask for each of their sectors twice.
+    byte = tl.trans(value.to(grad_row.dtype.element_ty))
+    mask = (column < width)[:, None] & (token < tokens)[None, :]
+    at = (feature + column)[:, None] + token.to(tl.int64)[None, :] * QKV_DIM
+    tl.store(grad_row + at, byte, mask=mask)
     at = (feature + column).to(tl.int64)[:, None] * tokens + token[None, :]
-    tl.store(grad_transposed + at, tl.trans(byte), mask=(column < width)[:, None] & (token < tokens)[None, :])
+    tl.store(grad_transposed + at, byte, mask=mask)
 
 
 @triton.jit
@@ -72,10 +75,11 @@ def qkv_norm_rope_fp8_backward(
         if KEY_OFFSET and kind == 1:
             # The elements that do not turn were the next token's; token 0 kept its own too.
             is_last = token + 1 >= tokens
-            later = tl.load(grad_k + out + HEADS * D, mask=mask & (~is_last)[:, None], other=0.0)
+            still = (column >= ROTARY_DIM)[None, :]
+            later = tl.load(grad_k + out + HEADS * D, mask=mask & still & (~is_last)[:, None], other=0.0)
             later = later.to(tl.float32)
             later = tl.where((token == 0)[:, None], g + later, later)
-            g = tl.where((column >= ROTARY_DIM)[None, :], later, g)
+            g = tl.where(still, later, g)
         rstd = rstd_of(x, eps, D)
         normal = x * rstd[:, None]
         correction = tl.sum(g * normal, 1) * (1.0 / D)

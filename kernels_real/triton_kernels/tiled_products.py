@@ -39,11 +39,13 @@ def weighted_rows(W, B, row0, col0, n_rows, n_keys, WIDTH: tl.constexpr, TILE: t
     acc = tl.zeros([TILE, TILE], tl.float32)
     for j0 in range(0, n_keys, TILE):
         j = j0 + tl.arange(0, TILE)
-        w = tl.load(W + rows.to(tl.int64)[:, None] * n_keys + j[None, :],
-                    mask=(rows < n_rows)[:, None] & (j < n_keys)[None, :], other=0.0)
+        # Its columns first: Triton gives accesses of one shape and order one layout, and rows of W, which
+        # need not begin at a multiple of 16 bytes, would be asked for four times with that of B.
+        w = tl.load(W + rows.to(tl.int64)[None, :] * n_keys + j[:, None],
+                    mask=(rows < n_rows)[None, :] & (j < n_keys)[:, None], other=0.0)
         b = tl.load(B + j[:, None] * WIDTH + cols[None, :],
                     mask=(j < n_keys)[:, None] & (cols < WIDTH)[None, :], other=0.0)
-        acc += tl.dot(w, b, input_precision="ieee")
+        acc += tl.dot(tl.trans(w), b, input_precision="ieee")
     return acc
 
 
@@ -55,11 +57,11 @@ def weighted_keys(W, B, key0, col0, n_rows, n_keys, WIDTH: tl.constexpr, TILE: t
     acc = tl.zeros([TILE, TILE], tl.float32)
     for i0 in range(0, n_rows, TILE):
         i = i0 + tl.arange(0, TILE)
-        w = tl.load(W + i.to(tl.int64)[:, None] * n_keys + keys[None, :],
-                    mask=(i < n_rows)[:, None] & (keys < n_keys)[None, :], other=0.0)
+        w = tl.load(W + i.to(tl.int64)[None, :] * n_keys + keys[:, None],
+                    mask=(i < n_rows)[None, :] & (keys < n_keys)[:, None], other=0.0)
         b = tl.load(B + i[:, None] * WIDTH + cols[None, :],
                     mask=(i < n_rows)[:, None] & (cols < WIDTH)[None, :], other=0.0)
-        acc += tl.dot(tl.trans(w), b, input_precision="ieee")
+        acc += tl.dot(w, b, input_precision="ieee")
     return acc
 
 
