@@ -10,8 +10,10 @@ import triton
 
 from gpusim.errors import BadOption
 
-MOST_Q_START = 1 << 30
-"""Positions are 32-bit integers here."""
+MOST_POSITION = 1 << 29
+"""Positions, and sums of a few of them, are 32-bit integers here."""
+MOST_ELEMENTS = 1 << 31
+"""Offsets within a head are 32-bit integers."""
 
 
 @dataclass(frozen=True)
@@ -49,22 +51,27 @@ class Sizes:
 def sizes_of(options: Any) -> Sizes:
     """Return the sizes that options of an attention kernel give, as its builder has checked them.
 
-    Raises BadOption for a q_start beyond 2^30.
+    Raises BadOption for positions and heads that 32-bit integers do not hold.
     """
     def given(name: str, default: Any) -> Any:
         return getattr(options, name, None) or default
 
-    q_start = getattr(options, "q_start", 0)
-    if abs(q_start) > MOST_Q_START:
-        raise BadOption(f"in Triton --q-start must lie between -2**30 and 2**30, got {q_start}: positions "
-                        "are 32-bit integers")
     N = getattr(options, "N", None) or options.Nq
     scale = 1 / math.sqrt(options.d) if options.scale is None else options.scale
-    return Sizes(
+    size = Sizes(
         N, N if options.Nk is None else options.Nk, options.d, given("dv", options.d), options.heads,
         given("kv_heads", options.heads), options.batch, scale, bool(getattr(options, "causal", False)),
-        given("window", 0), q_start,
+        given("window", 0), getattr(options, "q_start", 0),
     )  # fmt: skip
+    for name, value in (("--q-start", abs(size.q_start)), ("--window", size.window)):
+        if value > MOST_POSITION:
+            raise BadOption(f"in Triton {name} must be at most 2**29 ({MOST_POSITION:,}), got {value}: "
+                            "positions are 32-bit integers")
+    largest = max(size.N, size.Nk) * max(size.d, size.dv)
+    if largest >= MOST_ELEMENTS:
+        raise BadOption(f"in Triton a head must have fewer than 2**31 elements, got {largest:,}: offsets "
+                        "within a head are 32-bit integers; make --N or --Nk smaller")
+    return size
 
 
 def tile_width(width: int) -> int:

@@ -16,8 +16,9 @@ pytest.importorskip("triton", reason="Triton is not installed")
 
 import kernels_real
 import kernels_sim
-from gpusim.errors import BadOption, LaunchRefused, UnknownName
-from kernels_real import triton_kernels
+from gpusim.errors import BadOption, LaunchRefused
+from kernels_real.triton_kernels import interpreter
+from kernels_real.triton_kernels.attention import sizes_of
 from tests.kernels_real.triton_support import problem_of, require_right
 
 pytestmark = pytest.mark.full
@@ -104,10 +105,6 @@ def test_qk_norm_rope_is_right(d: int, rotary_dim: int | None, how: dict[str, bo
 # The interface
 
 
-def test_every_kernel_has_the_name_of_a_simulated_one() -> None:
-    assert set(triton_kernels.names()) <= set(kernels_sim.names())
-
-
 def test_preparing_launches_nothing_and_outputs_start_as_nan() -> None:
     import numpy as np
 
@@ -125,7 +122,8 @@ def test_preparing_launches_nothing_and_outputs_start_as_nan() -> None:
         ("flash_forward", {"N": 20, "stats": True}, {}, "does not count rescalings"),
         ("flash_forward", {"Br": 24}, {}, "--Br must be a power of 2 of at least 16, got 24"),
         ("flash_backward", {"Bc": 4}, {}, "--Bc must be a power of 2 of at least 16, got 4"),
-        ("flash_forward", {"q_start": 1 << 31}, {}, "positions are 32-bit integers"),
+        ("flash_forward", {"N": 20, "q_start": -(1 << 30)}, {}, r"--q-start must be at most 2\*\*29"),
+        ("flash_forward", {"N": 20, "window": 1 << 30}, {}, r"--window must be at most 2\*\*29"),
         ("paged_attention_v2", {"partition_size": 8192}, {}, "--partition-size must be at most 4096"),
         ("flash_forward", {}, {"warps": 4}, "no 'warps' to configure; there are: num_warps, num_stages"),
         ("flash_forward", {}, {"num_warps": 0}, "num_warps must be a whole number of at least 1, got 0"),
@@ -138,13 +136,16 @@ def test_what_a_version_does_not_take_is_refused_by_name(
         kernels_real.run(problem_of(kernel, **options), "triton", **configuration)
 
 
-def test_unknown_backends_and_kernels_are_refused_by_name() -> None:
-    with pytest.raises(UnknownName, match="unknown backend 'cl'; there are: .*triton"):
-        kernels_real.run(problem_of("flash_forward", N=20), "cl")
-    with pytest.raises(UnknownName, match="transpose padded has no Triton version; there are: .*flash_f"):
-        kernels_real.run(problem_of("transpose", variant="padded"), "triton")
+def test_a_machine_without_a_gpu_or_the_interpreter_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(interpreter, "IS_ON", False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(LaunchRefused, match="no GPU that torch can use is here; .* TRITON_INTERPRET=1"):
+        kernels_real.run(problem_of("flash_forward", N=20), "triton")
 
 
-def test_a_problem_without_data_is_refused() -> None:
-    with pytest.raises(LaunchRefused, match="no data to run with"):
-        kernels_real.run(problem_of("flash_forward", N=20, virtual=True), "triton")
+def test_a_head_of_more_elements_than_32_bits_count_is_refused() -> None:
+    options = kernels_sim.find("flash_forward").options(N=1 << 26)
+    with pytest.raises(BadOption, match="a head must have fewer than 2.*31 elements, got 4,294,967,296"):
+        sizes_of(options)
