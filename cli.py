@@ -568,6 +568,72 @@ def measured_text(kernel: str, backend: str, configuration: Sequence[str], seed:
     return with_header(session.raw, said), any(outcome.wrong for outcome, _ in session.pairs)
 
 
+@cli.command(cls=Command)
+@click.option("--from", "folder", metavar="DIR", help="Recorded measurements of one's own; default: the "
+                                                      "project's.")
+@click.option("--kernel", "only", multiple=True, metavar="NAME", help="Only this kernel; may stand several "
+                                                                      "times.")
+@click.option("--all", "every", is_flag=True, help="List the numbers beyond their tolerance, with causes.")
+@click.option("--processes", type=click.IntRange(1), metavar="N", help="Default: one a processor, at most 4.")
+@out_option
+def validate(folder: str | None, only: tuple[str, ...], every: bool, processes: int | None,
+             out: str | None) -> None:  # fmt: skip
+    """Simulate all recorded measurements again and print how far the numbers lie apart. No GPU is needed."""
+    from gpusim.accuracy import accuracy_text
+    from kernels_real.recordings import FOLDER, by_problem, read_all
+
+    check_writable(out)
+    recorded = [r for r in read_all(Path(folder) if folder else FOLDER) if not only or r.job.kernel in only]
+    found: dict[str, list[Any]] = {}
+    for backend, own in in_processes(by_problem(recorded), processes or min(4, os.cpu_count() or 1)):
+        found.setdefault(SAME_OR_TWIN[backend], []).extend(own)
+    emit(accuracy_text({t: found[t] for t in SAME_OR_TWIN.values() if t in found}, every), out)
+
+
+SAME_OR_TWIN = {
+    "numba": "The same source through numba-cuda",
+    "triton": "Triton versions beside their simulated twins",
+}
+
+
+def in_processes(problems: list[Any], processes: int) -> list[tuple[str, Any]]:
+    """Return (backend, entries) of each problem's recorded launches, replayed in some processes."""
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    if processes == 1 or len(problems) < 2:
+        return [replayed(problem) for problem in problems]
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        return list(pool.map(replayed, problems))
+
+
+def replayed(recorded: Sequence[Any]) -> tuple[str, list[Any]]:
+    """Return the backend and the entries of the recorded launches of one problem, simulated with the
+    registers that the card showed where the source is the same."""
+    from dataclasses import replace
+
+    from dsl.device import Device
+    from gpusim.accuracy import entries
+    from gpusim.arch import get_arch
+    from kernels_real.recordings import with_data
+    from kernels_sim.run import run_problem
+
+    job = recorded[0].job
+    same = job.backend == "numba"
+    counts_only = not with_data(job.kernel)
+    problem, options = problem_of(job.kernel, job.seed, counts_only, dict(job.options))
+    if same:
+        taken = {r.step: int(r.measured.values["launch__registers_per_thread"]) for r in recorded}
+        problem.steps = tuple(
+            replace(step, registers=taken.get(i), registers_source="measured")
+            for i, step in enumerate(problem.steps)
+        )
+    problem.reference = None
+    launches = run_problem(problem, Device(get_arch("h200")), counts_only=counts_only, options=options)
+    made = (entries(r.title, launches[r.step], r.measured, same) for r in recorded)
+    return job.backend, [e for each in made for e in each]
+
+
 def numbers(configuration: Sequence[str]) -> dict[str, int]:
     """Return NAME=N words as a dict; fail for another word."""
     pairs = [word.partition("=") for word in configuration]

@@ -14,11 +14,11 @@ from kernels_real.jobs import Job
 
 Options = dict[str, Any]
 EMPTY = "kernels_real/empty_kernel.py:empty"
-ROWS = {"B": 2, "T": 1024, "H": 4, "HKV": 2, "d": 64, "causal": True}
-WINDOW = {"B": 8, "T": 4096, "H": 4, "HKV": 2, "d": 64, "causal": True, "window": 32}
-"""32 heads of 4,096 rows: 34 MB for each array of d = 64."""
+WINDOW = {"B": 4, "T": 4096, "H": 4, "HKV": 4, "d": 64, "causal": True, "window": 4}
+"""16 heads of 4,096 rows: 17 MB for each array of d = 64."""
 ROW_SHAPES: list[Options] = [
-    {"T": 128}, {"B": 2, "T": 300, "H": 4, "HKV": 1, "d": 32, "causal": True}, ROWS, WINDOW]
+    {"T": 128}, {"B": 2, "T": 300, "H": 4, "HKV": 1, "d": 32, "causal": True},
+    {"T": 384, "H": 4, "HKV": 2, "d": 64, "causal": True}, WINDOW]
 
 NUMBA: dict[str, list[Options]] = {
     EMPTY: [{"grid": "1", "block": "32"}, {"grid": "1320", "block": "256"}],
@@ -28,8 +28,8 @@ NUMBA: dict[str, list[Options]] = {
         {"N": 1024, "d": 32, "heads": 4, "batch": 2}, {"N": 4096, "d": 64, "causal": True},
         {"N": 2048, "d": 64, "heads": 16, "batch": 2}],
     "flash_backward": [
-        {"N": 256, "d": 16}, {"N": 500, "d": 16, "causal": True}, {"N": 1024, "d": 64},
-        {"N": 1024, "d": 64, "deterministic": True}, {"N": 2048, "d": 64, "heads": 16, "causal": True}],
+        {"N": 256, "d": 16}, {"N": 500, "d": 16, "causal": True}, {"N": 1024, "d": 16, "heads": 4},
+        {"N": 2048, "d": 16, "heads": 64, "causal": True}, {"N": 1024, "d": 64, "deterministic": True}],
     "flash_decode": [
         {"Nk": 1000, "splits": 7, "heads": 4}, {}, {"Nk": 65536, "heads": 16, "kv_heads": 2, "splits": 64},
         {"Nq": 3, "Nk": 4001, "splits": 16, "heads": 8, "kv_heads": 2, "batch": 3},
@@ -48,7 +48,7 @@ NUMBA: dict[str, list[Options]] = {
     "standard_attention_backward": [
         {"N": 256}, {"N": 500, "d": 48, "causal": True}, {"N": 1024}, {"N": 4096}],
     "flash_row_forward": ROW_SHAPES,
-    "flash_row_delta": ROW_SHAPES,
+    "flash_row_delta": [*ROW_SHAPES, {**WINDOW, "B": 8}],
     "flash_row_dq": ROW_SHAPES,
     "flash_row_dk": ROW_SHAPES,
     "flash_row_dv": ROW_SHAPES,
@@ -57,7 +57,7 @@ NUMBA: dict[str, list[Options]] = {
         *({"rows": rows, "cols": cols, "variant": variant}
           for rows, cols in ((1000, 777), (2048, 2048)) for variant in ("naive", "tiled", "padded")),
         {"rows": 4096, "cols": 4100, "variant": "tiled"}],
-    "matmul_tiled": [{"N": 64}, {"N": 300}, {"N": 1024}, {"N": 2304}],
+    "matmul_tiled": [{"N": 64}, {"N": 300}, {"N": 1024}, {"N": 2080}],
     "softmax_rows": [
         {"rows": 300, "cols": 100}, {"rows": 1000, "cols": 777}, {"rows": 4096, "cols": 1024},
         {"rows": 8192, "cols": 2048}],

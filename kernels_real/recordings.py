@@ -23,6 +23,9 @@ FOLDER = Path(__file__).parent / "measurements"
 COLUMNS = ("kernel", "backend", "options", "configuration", "step", "launch", "grid", "block", "local_bytes",
            "error")
 
+HUNDREDTH = 0.01
+"""The last digit that ncu prints of what is no whole number."""
+
 
 @dataclass(frozen=True)
 class Recorded:
@@ -34,6 +37,13 @@ class Recorded:
     local_bytes: int | None = None
     error: float | None = None
     header: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """Return kernel, options and launch in one line."""
+        words = [f"{name}={value}" for name, value in (self.job.options | self.job.configuration).items()]
+        kernel = self.job.kernel.rpartition(":")[2]
+        return " ".join([kernel, *words, *([self.measured.kernel] if self.measured.kernel != kernel else [])])
 
     @property
     def spills(self) -> bool:
@@ -94,10 +104,24 @@ def _recorded(row: dict[str, str], header: dict[str, str], name: str) -> Recorde
     cells = {canonical(k): parse_number(v) for k, v in row.items() if k not in COLUMNS and v}
     values = {k: v for k, v in cells.items() if v is not None}
     grid, block = (tuple(map(int, row[what].split())) or None for what in ("grid", "block"))
-    measured = Measured(row["launch"], grid, block, values, header=header, source=name)  # type: ignore[arg-type]
+    rounded = {name: HUNDREDTH / 2 for name, value in values.items() if isinstance(value, float)}
+    measured = Measured(row["launch"], grid, block, values, rounded, {}, header, name)  # type: ignore[arg-type]
     local = int(row["local_bytes"]) if row["local_bytes"] else None
     return Recorded(job, int(row["step"]), measured, local, float(row["error"]) if row["error"] else None,
                     header)
+
+
+def with_data(kernel: str) -> bool:
+    """Return whether a kernel's counts depend on the numbers in its arrays."""
+    return kernel in ("histogram", "paged_attention_v2")
+
+
+def by_problem(recorded: Iterable[Recorded]) -> list[list[Recorded]]:
+    """Return the recorded launches of each problem together, in their order."""
+    groups: dict[str, list[Recorded]] = {}
+    for r in recorded:
+        groups.setdefault(json.dumps([r.job.title, r.job.seed, r.measured.source]), []).append(r)
+    return list(groups.values())
 
 
 def read_all(folder: Path = FOLDER) -> list[Recorded]:

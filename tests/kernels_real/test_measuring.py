@@ -243,3 +243,35 @@ def test_every_recorded_launch_can_be_built_and_some_overflow_l2(backend: str) -
 def test_metrics_are_asked_for_once_each() -> None:
     assert len(set(METRICS)) == len(METRICS) > 90
     assert json.loads(json.dumps(METRICS)) == list(METRICS)
+
+
+# Replaying
+
+
+def test_validate_replays_what_is_recorded(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["validate", "--kernel", "vec_add", "--processes", "1"]) == 0
+    text = capsys.readouterr().out
+    assert "The same source through numba-cuda" in text and "spills" not in text
+    exact = [line.split() for line in text.splitlines() if line.startswith(("Global Load Sectors  ", "FADD"))]
+    assert len(exact) == 2
+    for words in exact:  # name of three words, class, n, equal, ...
+        assert words[3] == "exact" and words[4] == words[5]
+
+
+def test_validate_takes_recordings_of_one_s_own_and_refuses_other_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["validate", "--from", str(tmp_path)]) == 2
+    assert "holds no recorded measurements" in capsys.readouterr().err
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n")
+    assert cli.run(["validate", "--from", str(tmp_path)]) == 2
+    assert "is no file of recorded measurements" in capsys.readouterr().err
+
+
+def test_the_recordings_of_the_project_can_be_built_and_are_cold() -> None:
+    found = recordings.read_all()
+    assert len(found) >= 33
+    for r in found:
+        assert r.measured.l2 == "cold" and r.header["card"] and r.measured.values
+        if ".py:" not in r.job.kernel:
+            kernels_sim.find(r.job.kernel).options(**r.job.options)
