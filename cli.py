@@ -467,13 +467,13 @@ def _run_script(script: Path, arguments: Sequence[str]) -> tuple[int, UserError 
 
 
 class CompareCommand(KernelCommand):
-    """Be a command that takes two files, or with --measured a kernel and its options."""
+    """Be a command that takes two files, or with --measured or --backend a kernel and its options."""
 
-    of_files = ("baseline", "other", "metrics", "every", "measured", "out")
+    of_files = ("baseline", "other", "metrics", "every", "measured", "backend", "out")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Look for a kernel only where something measured stands beside it."""
-        with_kernel = any(a.partition("=")[0] == "--measured" for a in args)
+        with_kernel = any(a.partition("=")[0] in ("--measured", "--backend") for a in args)
         ctx.meta["kernel"] = kernel_among(args) if with_kernel else None
         return Command.parse_args(self, ctx, args)
 
@@ -490,6 +490,10 @@ class CompareCommand(KernelCommand):
 @click.argument("other", metavar="B.json")
 @click.option("--measured", metavar="FILE", help="Simulate KERNEL and hold it against what ncu measured: any "
                                                  "CSV of ncu.")
+@click.option("--backend", type=click.Choice(["numba", "triton"]), help="Measure KERNEL on this machine's "
+                                                                        "GPU first; see measure.")
+@click.option("--set", "configuration", multiple=True, metavar="NAME=N",
+              help="What the backend leaves open, such as num_warps=4.")
 @click.option("--metrics", metavar="LIST", help="Only these metrics, with commas between.")
 @click.option("--all", "every", is_flag=True, help="Metrics that are equal or not comparable, too.")
 @running
@@ -497,29 +501,38 @@ class CompareCommand(KernelCommand):
                                                                                    "inputs.")
 @out_option
 def compare(baseline: str, metrics: str | None, every: bool, out: str | None, other: str | None = None,
-            measured: str | None = None, **rest: Any) -> None:  # fmt: skip
+            measured: str | None = None, backend: str | None = None, **rest: Any) -> None:  # fmt: skip
     """Compare two simulated launches, or a simulated one with a measured one.
 
-    A.json is the baseline; both files were made by `simulate --format json --out`. With --measured a kernel
-    is simulated with its options and held against the card.
+    A.json is the baseline; both files were made by `simulate --format json --out`. With --measured or
+    --backend a kernel is simulated with its options and held against the card.
     """
     from gpusim.compare import comparison
     from gpusim.formats import metric_names
 
     names = metric_names(metrics) if metrics else ()
     check_writable(out)
-    if measured is not None:
-        emit(beside_measured(baseline, measured, names, every, rest), out)
+    if measured is not None and backend is not None:
+        raise click.UsageError("give --measured FILE or --backend, not both")
+    if measured is not None or backend is not None:
+        emit(beside_measured(baseline, measured, backend, names, every, rest), out)
         return
     emit(comparison(baseline, other or "", names, every), out)
 
 
-def beside_measured(kernel: str, file: str, names: Any, every: bool, rest: dict[str, Any]) -> str:
-    """Return a kernel's simulated launches beside those of a file of ncu's, as text."""
+def beside_measured(kernel: str, file: str | None, backend: str | None, names: Any, every: bool,
+                    rest: dict[str, Any]) -> str:  # fmt: skip
+    """Return a kernel's simulated launches beside those of a file of ncu's, or of this machine's GPU."""
     from gpusim.beside import beside
-    from gpusim.measured import read_measured
+    from gpusim.measured import parse_measured, read_measured
 
-    cards = read_measured(file)
+    configuration = rest.pop("configuration")
+    if file is not None:
+        cards = read_measured(file)
+    else:
+        own = {str(p.name): rest[str(p.name)] for p in kernel_params(kernel)}
+        text, _ = measured_text(kernel, str(backend), configuration, rest["seed"], own)
+        cards = parse_measured(text, f"what {backend} measured")
     return beside(simulated(kernel, rest.pop("gpu"), rest.pop("l2"), rest), cards, names, every)
 
 

@@ -14,8 +14,8 @@ from kernels_real.jobs import Job
 
 Options = dict[str, Any]
 EMPTY = "kernels_real/empty_kernel.py:empty"
-WINDOW = {"B": 4, "T": 4096, "H": 4, "HKV": 4, "d": 64, "causal": True, "window": 4}
-"""16 heads of 4,096 rows: 17 MB for each array of d = 64."""
+WINDOW = {"B": 16, "T": 1024, "H": 4, "HKV": 4, "d": 64, "causal": True, "window": 4}
+"""64 heads of 1,024 rows: 17 MB for each array of d = 64."""
 ROW_SHAPES: list[Options] = [
     {"T": 128}, {"B": 2, "T": 300, "H": 4, "HKV": 1, "d": 32, "causal": True},
     {"T": 384, "H": 4, "HKV": 2, "d": 64, "causal": True}, WINDOW]
@@ -29,7 +29,7 @@ NUMBA: dict[str, list[Options]] = {
         {"N": 2048, "d": 64, "heads": 16, "batch": 2}],
     "flash_backward": [
         {"N": 256, "d": 16}, {"N": 500, "d": 16, "causal": True}, {"N": 1024, "d": 16, "heads": 4},
-        {"N": 2048, "d": 16, "heads": 64, "causal": True}, {"N": 1024, "d": 64, "deterministic": True}],
+        {"N": 512, "d": 16, "heads": 64, "batch": 4}, {"N": 1024, "d": 64, "deterministic": True}],
     "flash_decode": [
         {"Nk": 1000, "splits": 7, "heads": 4}, {}, {"Nk": 65536, "heads": 16, "kv_heads": 2, "splits": 64},
         {"Nq": 3, "Nk": 4001, "splits": 16, "heads": 8, "kv_heads": 2, "batch": 3},
@@ -48,7 +48,7 @@ NUMBA: dict[str, list[Options]] = {
     "standard_attention_backward": [
         {"N": 256}, {"N": 500, "d": 48, "causal": True}, {"N": 1024}, {"N": 4096}],
     "flash_row_forward": ROW_SHAPES,
-    "flash_row_delta": [*ROW_SHAPES, {**WINDOW, "B": 8}],
+    "flash_row_delta": [*ROW_SHAPES[:-1], {**WINDOW, "B": 32}],
     "flash_row_dq": ROW_SHAPES,
     "flash_row_dk": ROW_SHAPES,
     "flash_row_dv": ROW_SHAPES,
@@ -85,7 +85,7 @@ TRITON: dict[str, list[Options]] = {
         {"N": 4096, "heads": 16, "batch": 2, **MMA}],
     "flash_backward": [
         {"N": 256, **MMA}, {"N": 1000, **MMA, "causal": True}, {"N": 2048, "heads": 4, **MMA},
-        {"N": 4096, "heads": 16, **MMA}],
+        {"N": 1024, "heads": 32, "batch": 2, **MMA}],
     "flash_decode": NUMBA["flash_decode"],
     "paged_attention_v2": [*NUMBA["paged_attention_v2"], {"lens": "1000,2048,1,513", **HALF}],
     "standard_attention": [

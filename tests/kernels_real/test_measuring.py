@@ -88,6 +88,18 @@ def test_measure_writes_ncu_s_csv_with_a_header_and_says_whether_values_are_righ
     assert "DRAM Bytes Read" in capsys.readouterr().out
 
 
+def test_compare_measures_first_where_a_backend_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_ncu(tmp_path, monkeypatch)
+    assert cli.run(["compare", "vec_add", "--n", "1003", "--backend", "numba"]) == 0
+    said = capsys.readouterr()
+    assert "c: error 0" in said.err
+    assert "DRAM Bytes Read" in said.out and "Measured:  vec_add(float *)" in said.out
+    assert cli.run(["compare", "vec_add", "--backend", "numba", "--measured", "x.csv"]) == 2
+    assert "give --measured FILE or --backend, not both" in capsys.readouterr().err
+
+
 def test_a_wrong_value_is_said_and_the_status_is_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
