@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -45,8 +46,26 @@ if not gpu_count():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
+def case_of(item: pytest.Item) -> str | None:
+    """Name the shipped kernel and the options that a test is of; None for a test of anything else."""
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    return f"{params['name']} {params['options']}" if {"name", "options"} <= set(params) else None
+
+
+def together(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests with those of one case side by side, where its first one stood.
+
+    A test process gets tests that stand side by side, and works out the launches of a case once.
+    """
+    cases: dict[Any, list[pytest.Item]] = {}
+    for item in items:
+        cases.setdefault(case_of(item) or item.nodeid, []).append(item)
+    return [item for case in cases.values() for item in case]
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the tests marked `gpu` where no GPU answers."""
+    """Put the tests of one case together; skip the tests marked `gpu` where no GPU answers."""
+    items[:] = together(items)
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and not gpu_count():
         for item in marked:
