@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -58,9 +59,13 @@ def run_under_ncu(ncu: str, program: Sequence[str], log: Path, metrics: Sequence
     replays: further options of ncu. Raises LaunchRefused for what REFUSALS knows, and where no CSV was made.
     """
     command = [ncu, *OPTIONS, *replays, "--metrics", ",".join(metrics), "--log-file", str(log), *program]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=None, text=True, check=False)
+    # To a file: a pipe would be waited for as long as any process that ncu started holds it.
+    with tempfile.TemporaryFile("w+", errors="replace") as printed:
+        done = subprocess.run(command, stdout=printed, check=False)
+        printed.seek(0)
+        said = printed.read()
     text = log.read_text(errors="replace") if log.exists() else ""
-    said = done.stdout + "".join(line + "\n" for line in text.splitlines() if line.startswith("=="))
+    said += "".join(line + "\n" for line in text.splitlines() if line.startswith("=="))
     for mark, meaning in REFUSALS.items():
         if mark in said:
             raise LaunchRefused(f"nothing was measured: {meaning}")
