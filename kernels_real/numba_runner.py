@@ -1,8 +1,9 @@
 """Kernels of this project's language on a real GPU through numba-cuda, from the same source.
 
 A backend as kernels_real/__init__.py has it: a problem is taken for its `name`, `steps` and `outputs`. Arrays
-are copied to the GPU once, each launch gets the arrays and numbers of its step. What it leaves out: element
-types that numba.cuda does not have, arrays with gaps, and what kernels_real/numba_source.py refuses.
+are copied to the GPU once, each launch gets the arrays and numbers of its step. With NUMBA_ENABLE_CUDASIM=1
+numba's simulator runs them, without a GPU. What it leaves out: element types that numba.cuda does not have,
+arrays with gaps, and what kernels_real/numba_source.py refuses.
 """
 
 from __future__ import annotations
@@ -70,9 +71,11 @@ class Prepared:
     def compile(self) -> list[Any]:
         """Compile all kernels without launching one; return what numba made of each.
 
-        Raises UnsupportedFeature with numba's own words for what it does not compile.
+        numba's simulator has nothing to compile. Raises UnsupportedFeature with numba's own words for what
+        it does not compile.
         """
-        self.compiled = [compiled(x, self._cuda) for x in self.launches]
+        real = [x for x in self.launches if hasattr(x.kernel, "typeof_pyval")]
+        self.compiled = [compiled(x) for x in real]
         return self.compiled
 
     def launch(self) -> None:
@@ -144,7 +147,7 @@ def jitted(func: Any, cuda: Any, options: dict[str, Any]) -> Any:
     return _KERNELS[key]
 
 
-def compiled(launch: Launch, cuda: Any) -> Any:
+def compiled(launch: Launch) -> Any:
     """Return numba's kernel for a launch's arguments, allowed its dynamic shared memory."""
     from numba.core.errors import NumbaError
 

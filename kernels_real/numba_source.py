@@ -23,10 +23,15 @@ EXTENSIONS = ptx.__name__.rpartition(".")[2]
 
 
 def real_cuda() -> Any:
-    """Return the module numba.cuda; raise LaunchRefused where numba-cuda is missing or does not load."""
+    """Return the module numba.cuda; raise LaunchRefused where numba-cuda is missing or does not load.
+
+    With NUMBA_ENABLE_CUDASIM=1 it is numba's own simulator, which counts nothing and needs no numba-cuda.
+    """
     try:
-        import numba_cuda  # noqa: F401
-        from numba import cuda
+        from numba import config, cuda
+
+        if not config.ENABLE_CUDASIM:
+            import numba_cuda  # noqa: F401
     except ImportError as error:
         raise LaunchRefused(f"numba.cuda does not load ({error}): pip install numba-cuda") from None
     return cuda

@@ -40,10 +40,12 @@ class Recorded:
 
     @property
     def title(self) -> str:
-        """Return kernel, options and launch in one line."""
+        """Return kernel, options and launch in one line, no two launches of a problem alike."""
         words = [f"{name}={value}" for name, value in (self.job.options | self.job.configuration).items()]
         kernel = self.job.kernel.rpartition(":")[2]
-        return " ".join([kernel, *words, *([self.measured.kernel] if self.measured.kernel != kernel else [])])
+        launch = self.measured.kernel if self.measured.kernel != kernel else ""
+        number = f"launch {self.step + 1}" if self.step else ""
+        return " ".join(filter(None, [kernel, *words, launch, number]))
 
     @property
     def spills(self) -> bool:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -130,6 +134,33 @@ def test_without_a_gpu_numba_refuses_to_run(numba_cuda: Any) -> None:
         pytest.skip("there is a GPU")
     with pytest.raises(LaunchRefused, match="no GPU that numba.cuda can use"):
         kernels_real.prepare(problem_of(np.zeros(SIZE, np.float32)), "numba")
+
+
+BY_SIMULATOR = """
+import kernels_sim, kernels_real
+from kernels_sim.problem import Data
+from kernels_sim.run import largest_error
+
+for name, options in (("softmax_rows", {"rows": 1, "cols": 40}), ("histogram", {"n": 40, "bins": 9})):
+    spec = kernels_sim.find(name)
+    problem = spec.build(spec.options(**options), Data(7))
+    prepared = kernels_real.prepare(problem, "numba")
+    prepared.launch()
+    prepared.refill()  # as it was: a histogram would count twice
+    prepared.launch()
+    found = prepared.outputs()
+    for output, x in problem.reference().items():
+        assert largest_error(found[output], x) <= problem.tolerance, (name, output)
+print("right")
+"""
+
+
+@pytest.mark.slow
+def test_numba_s_own_simulator_runs_the_same_source_to_the_reference() -> None:
+    env = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
+    done = subprocess.run([sys.executable, "-c", BY_SIMULATOR], cwd=Path(__file__).parents[2], env=env,
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    assert done.stdout.strip() == "right", done.stderr
 
 
 @pytest.mark.gpu
