@@ -6,6 +6,7 @@ profiler's start and stop are measured. What it leaves out: reading what it prin
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -17,8 +18,8 @@ from gpusim.errors import LaunchRefused
 from kernels_real.metric_list import METRICS, WHERE_KNOWN
 
 OPTIONS = (
-    "--clock-control", "none", "--cache-control", "all", "--profile-from-start", "off", "--csv", "--page",
-    "raw", "--print-units", "base")
+    "--clock-control", "none", "--cache-control", "all", "--profile-from-start", "off", "--apply-rules", "no",
+    "--csv", "--page", "raw", "--print-units", "base")
 REFUSALS = {
     "ERR_NVGPUCTRPERM": "this user may not read the GPU's performance counters (ERR_NVGPUCTRPERM): run as "
     "root, or let the driver allow it (NVreg_RestrictProfilingToAdminUsers=0)",
@@ -58,10 +59,14 @@ def run_under_ncu(ncu: str, program: Sequence[str], log: Path, metrics: Sequence
 
     replays: further options of ncu. Raises LaunchRefused for what REFUSALS knows, and where no CSV was made.
     """
-    command = [ncu, *OPTIONS, *replays, "--metrics", ",".join(metrics), "--log-file", str(log), *program]
+    command = [ncu, *OPTIONS, *replays, "--metrics", ",".join(metrics), "--log-file", str(log)]
+    # ncu runs a Python of its own, which our path would break: only the program gets it.
+    surroundings = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    if "PYTHONPATH" in os.environ:
+        command += ["/usr/bin/env", f"PYTHONPATH={os.environ['PYTHONPATH']}"]
     # To a file: a pipe would be waited for as long as any process that ncu started holds it.
     with tempfile.TemporaryFile("w+", errors="replace") as printed:
-        done = subprocess.run(command, stdout=printed, check=False)
+        done = subprocess.run([*command, *program], env=surroundings, stdout=printed, check=False)
         printed.seek(0)
         said = printed.read()
     text = log.read_text(errors="replace") if log.exists() else ""

@@ -18,11 +18,14 @@ from typing import Any
 from gpusim.errors import BadOption, reason
 from gpusim.measured import Measured, canonical, header_of, parse_number
 from kernels_real.jobs import Job, Outcome
+from kernels_real.metric_list import METRICS, WHERE_KNOWN
 
 FOLDER = Path(__file__).parent / "measurements"
 COLUMNS = ("kernel", "backend", "options", "configuration", "step", "launch", "grid", "block", "local_bytes",
            "error")
 
+ASKED = frozenset((*METRICS, *WHERE_KNOWN))
+"""What is kept: ncu's raw page holds minima and maxima too, and 250 attributes of the device."""
 HUNDREDTH = 0.01
 """The last digit that ncu prints of what is no whole number."""
 
@@ -55,12 +58,13 @@ class Recorded:
 
 
 def from_session(pairs: Iterable[tuple[Outcome, Sequence[Measured]]]) -> list[Recorded]:
-    """Return the recorded launches of what a run of ncu gave."""
+    """Return the recorded launches of what a run of ncu gave, with the metrics that were asked for."""
     made = []
     for outcome, rows in pairs:
         worst = max(outcome.errors.values(), default=None)
         for step, (row, launch) in enumerate(zip(rows, outcome.launches, strict=True)):
-            named = replace(row, kernel=launch["name"])
+            asked = {name: value for name, value in row.values.items() if name in ASKED}
+            named = replace(row, kernel=launch["name"], values=asked)
             made.append(Recorded(outcome.job, step, named, launch.get("local_bytes"), worst))
     return made
 
