@@ -17,6 +17,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -68,6 +69,7 @@ _SHARES = 4
 """Pieces of a wave for each host thread; causal blocks differ in length, so the shares are not fixed."""
 _STEPS_SHOWN = 64
 """Pieces of a wave where progress is shown."""
+DIGEST_BYTES = hashlib.sha256().digest_size
 CODE_LEVEL = 1
 """Of LLVM's code generator. At 0 it takes a third of the time for longer code with the same bits and counts;
 tests of many kernels set it."""
@@ -158,27 +160,39 @@ class Compiled:
 
 
 def object_code(text: str, counts_only: bool) -> bytes:
-    """Return the object code of a module, from the disk cache where it has it."""
+    """Return the object code of a module, from the disk cache where it has it whole."""
     cpu = f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
     who = f"{version('llvmlite')} {cpu} {counts_only} {CODE_LEVEL} {inspect.getsource(machine)}\n"
     name = hashlib.sha256((who + text).encode()).hexdigest()[:32]
     file = cache_home() / "kernels" / f"{name}.o"
-    try:
-        return file.read_bytes()
-    except OSError:
-        pass
+    kept = _kept(file)
+    if kept is not None:
+        return kept
     obj = machine.to_object(text, counts_only, CODE_LEVEL)
     _keep(file, obj)
     return obj
 
 
+def _kept(file: Path) -> bytes | None:
+    """Return what `_keep` wrote, None where there is no such file or its digest says that it is damaged."""
+    try:
+        digest, obj = (data := file.read_bytes())[:DIGEST_BYTES], data[DIGEST_BYTES:]
+    except OSError:
+        return None
+    if hashlib.sha256(obj).digest() != digest:
+        return None
+    with suppress(OSError):
+        os.utime(file)
+    return obj
+
+
 def _keep(file: Path, obj: bytes) -> None:
-    """Write a cache file whole or not at all; a cache that cannot be written is no mistake."""
+    """Write a cache file, digest first, whole or not at all; one that cannot be written is no mistake."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=file.parent)
         with os.fdopen(handle, "wb") as stream:
-            stream.write(obj)
+            stream.write(hashlib.sha256(obj).digest() + obj)
         os.replace(temporary, file)
     except OSError:
         pass

@@ -58,6 +58,16 @@ class LineAccesses(Sequence[LineAccess]):
     def __len__(self) -> int:
         return len(self._found)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._found == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self._found)
+
+    def __reduce__(self) -> tuple[type, tuple[tuple[LineAccess, ...]]]:
+        """Become a tuple where a launch is copied or pickled: the kernel's machine code cannot be."""
+        return tuple, (self._found,)
+
 
 def line_accesses(tally: Tally, params: Mapping[str, int | float]) -> tuple[LineAccess, ...]:
     """Return what the accesses of each line to each array did, in the order of the kernel's instructions.

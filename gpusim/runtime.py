@@ -77,11 +77,15 @@ def cache_home() -> Path:
 
 
 def remove_old(home: Path, keep: str, now: float) -> None:
-    """Remove cache directories but `keep` that were not used for MAX_AGE_S, where they can be removed."""
+    """Remove cache directories but `keep`, and kernels, not used for MAX_AGE_S, where they can be removed."""
     for directory in home.glob("numba-*"):
         with suppress(OSError):  # another process may remove it first
             if directory.name != keep and now - directory.stat().st_mtime > MAX_AGE_S:
                 shutil.rmtree(directory, ignore_errors=True)
+    for kernel in home.glob("kernels/*"):
+        with suppress(OSError):
+            if now - kernel.stat().st_mtime > MAX_AGE_S:
+                kernel.unlink()
 
 
 @cache

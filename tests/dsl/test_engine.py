@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import pickle
 
 import numpy as np
 import pytest
 
-from dsl import cuda, ptx
+from dsl import cuda, engine, ptx
 from dsl.device import Device, place_arguments
 from dsl.engine import Compiled, EngineRun, Key
 from dsl.launch import launch
@@ -646,3 +648,25 @@ def test_what_follows_a_failed_index_check_is_written_once():
     text = Compiled(split_once.function((vector, vector)), Key((64, 1, 1), False, False, frozenset())).text
     assert text.count("define internal i1 @wrap_index(") == 1
     assert text.count("call i1 @wrap_index(") == 4  # two reads in loops, the condition, the store
+
+
+@pytest.mark.parametrize("damage", [b"", b"no machine code", None])
+def test_a_damaged_file_of_the_cache_of_machine_code_is_made_anew(tmp_path, monkeypatch, damage):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    text = Compiled(add.function(tuple(map(arg_type, [np.zeros(4, "f4")] * 3))),
+                    Key((32, 1, 1), False, False, frozenset())).text  # fmt: skip
+    made = engine.object_code(text, False)
+    (file,) = (tmp_path / "gpusim" / "kernels").iterdir()
+    kept = file.read_bytes()
+    file.write_bytes(kept[:-1] if damage is None else damage)
+    assert engine.object_code(text, False) == made
+    assert file.read_bytes() == kept
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda launch: pickle.loads(pickle.dumps(launch))])
+def test_a_launch_can_be_copied_with_the_accesses_of_its_lines(copied):
+    launched = run(add, 1, 32, *(np.ones(32, "f4") for _ in range(3)))
+    again = copied(launched)
+    assert len(launched.accesses) == 3
+    assert again.accesses == tuple(launched.accesses)
+    assert again.counters == launched.counters
