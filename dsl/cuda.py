@@ -6,6 +6,7 @@ them.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from contextlib import suppress
 from types import FunctionType
@@ -47,6 +48,7 @@ from dsl.host import (
     to_device,
 )
 from dsl.standin import missing
+from dsl.types import numba_type
 from dsl.values import spelled
 from gpusim.errors import UnsupportedFeature, UserError
 
@@ -65,11 +67,15 @@ INSTEAD = {
 
 
 def __getattr__(name: str) -> Any:
-    """Return a vector type, or refuse a name of numba.cuda that is not here; `hasattr` answers False."""
+    """Return a vector type or a type of numba's, or refuse a name that is not here (`hasattr`: False)."""
     if name.startswith("__"):
         raise AttributeError(name)
     if name in VECTORS:
         return DeviceName(name)
+    if name == "types":
+        return importlib.import_module("numba.types")
+    if (named := numba_type(name)) is not None:
+        return named
     raise missing(name, INSTEAD.get(name, ""))
 
 

@@ -1,8 +1,8 @@
 """Put dsl.cuda in the place of numba.cuda for as long as a program written for numba.cuda runs.
 
 `from numba import cuda`, `import numba.cuda as cuda` and `from numba.cuda import jit` all give this project's
-surface; the rest of numba (float32, types, njit) stays what it is. Everything is put back afterwards. What it
-leaves out: numba.cuda's submodules.
+surface; the rest of numba (float32, types, njit) stays what it is, and is what `numba.cuda.types` names.
+Everything is put back afterwards. What it leaves out: numba.cuda's other submodules.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ def numba_cuda(cuda: ModuleType) -> Iterator[None]:
     for name in saved:
         del sys.modules[name]
     sys.modules[NAME] = cuda
+    sys.modules[f"{NAME}.types"] = numba.types
     setattr(numba, ATTRIBUTE, cuda)
     try:
         yield

@@ -33,7 +33,8 @@ from dsl.elements import VECTORS, Element, alignment_of
 from dsl.frame import DYNAMIC_ALIGNMENT_BYTES, Frame
 from dsl.ir import Imm
 from dsl.lowering import convert
-from dsl.types import NUMPY_NAMES, element_type, stored_type
+from dsl.near import did_you_mean
+from dsl.types import NUMPY_NAMES, element_type, numba_type, stored_type
 from dsl.values import Arr, Device, Method, Static, Tup, Val, Value, describe, spelled
 
 AXES = "xyz"
@@ -113,6 +114,10 @@ def attribute(frame: Frame, path: str) -> Value:
         return Static(ml_dtypes.bfloat16)
     if path in CALLS or any(name.startswith(f"{path}.") for name in CALLS):
         return Device(path)
+    if path == "types":
+        return Device(path)
+    if (named := numba_type(path.removeprefix("types."))) is not None:
+        return Static(named)
     if head == "ptx":  # nobody else has these names
         raise frame.builder.mistake(*_unknown(path, head))
     raise frame.builder.refuse(*_unknown(path, head))
@@ -123,11 +128,13 @@ def _unknown(path: str, head: str) -> tuple[str, str]:
     if head in LATER:
         return f"cuda.{path} is not in the kernel language yet", LATER[head]
     hidden = (*VECTORS, *ptx_calls.CALLS)
-    names = (*REGISTERS, "laneid", "warpsize", *(n for n in CALLS if n not in hidden))
-    alike = [n for n in CALLS if "." in path and n.startswith(f"{head}.")] or names
-    return f"{spelled(path)} is not in the kernel language", f"it has {', '.join(sorted(alike))}" + (
-        " and the vector types int8x1 to float64x4" if alike is names else ""
-    )
+    names = {*REGISTERS, "laneid", "warpsize", *(n.partition(".")[0] for n in CALLS if n not in hidden)}
+    said = f"{spelled(path)} is not in the kernel language"
+    family = [n for n in CALLS if "." in path and n.startswith(f"{head}.")]
+    if family:
+        return said, f"it has {', '.join(sorted(family))}"
+    near = did_you_mean(path, names)
+    return said, near or f"it has {', '.join(sorted(names))} and the vector types int8x1 to float64x4"
 
 
 def call(

@@ -154,6 +154,14 @@ def element_type(obj: Any) -> str | None:
     return NUMPY_NAMES.get(str(obj)) or NUMBA_NAMES.get(str(obj))
 
 
+def numba_type(name: str) -> Any:
+    """Return numba's type of a name that is an element type too (float32, i4, boolean); None for others."""
+    import numba.types
+
+    found = getattr(numba.types, name, None)
+    return None if found is None or element_type(found) is None else found
+
+
 def arg_type(value: Any) -> AnyType:
     """Return the type of a kernel argument: as `plain_type`, a tuple of arguments, or a member of an enum."""
     if isinstance(value, Enum):

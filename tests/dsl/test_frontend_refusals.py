@@ -117,6 +117,10 @@ def with_unknown_name(o):
     o[0] = cuda.shuffle(o[0])
 
 
+def with_misspelt_name(o):
+    o[0] = cuda.threadidx.x
+
+
 def with_late_float(o):
     cuda.nanosleep(1.5)
 
@@ -282,6 +286,7 @@ REFUSED = {
     with_short_vector: "cuda.int32x2 of 1 numbers; give 2",
     with_unroll: "literal_unroll of the array 'o'; give a tuple",
     with_unknown_name: "cuda.shuffle is not in the kernel language; it has activemask, all_sync, any_sync, ",
+    with_misspelt_name: "cuda.threadidx is not in the kernel language; did you mean threadIdx or ",
     with_late_float: "the ns of cuda.nanosleep is float64, not an integer",
     with_bare_threadidx: "'o' is assigned cuda.threadIdx",
     with_unknown_axis: "cuda.threadIdx.w is not in",

@@ -93,6 +93,28 @@ def test_a_submodule_of_numba_cuda_is_refused_by_name() -> None:
         import numba.cuda.random  # noqa: F401
 
 
+def test_a_script_imports_types_from_numba_cuda_by_every_way(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = """
+import numpy as np
+from numba import cuda
+from numba.cuda import float32, int32, types
+from numba.cuda.types import float64
+@cuda.jit
+def k(x):
+    a, b = cuda.shared.array(32, types.float32), cuda.local.array(1, cuda.float32)
+    c, i = cuda.local.array(1, cuda.types.int32), cuda.threadIdx.x
+    a[i], b[0], c[0] = float32(2), x[i], int32(3)
+    x[i] = a[i] + b[0] + c[0] + float64(1)
+x = np.full(32, 4, np.float32)
+k[1, 32](x)
+print(x[31])
+"""
+    assert target.run_script(script(tmp_path, source), []) == 0
+    assert capsys.readouterr().out == "10.0\n"
+
+
 def test_another_missing_module_is_not_blamed_on_numba_cuda() -> None:
     with pytest.raises(ModuleNotFoundError), numba_cuda(ModuleType("numba.cuda")):
         import no_such_module  # noqa: F401
