@@ -242,7 +242,7 @@ def failed_check(launch: Launch) -> Advice | None:
         return None
     return Advice("WRN", "Validation", "Wrong Result",
                   f"{', '.join(c.output for c in wrong)} differs from the reference by more than the "
-                  "tolerance: the counters are "
+                  "tolerance: the counters may be "
                   "those of a kernel that computes something else. An infinite error is a NaN or an infinity "
                   "in the output.")
 

@@ -47,11 +47,15 @@ class Registers:
 
 @dataclass(frozen=True)
 class Check:
-    """Hold the largest error of one output, max|x - ref| / max(1, max|ref|) with ref in float64."""
+    """Hold the largest error of one output, max|x - ref| / max(1, max|ref|, terms) with ref in float64.
+
+    terms: root of the sum of squares of what the output adds up, where that cancels; 0 where it is not asked.
+    """
 
     output: str
     error: float
     tolerance: float
+    terms: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -393,8 +393,14 @@ def validation(launch: Launch) -> Section | None:
             for c in launch.checks
         )
         tables.append(Table(("Output", "Largest Error", "Tolerance", "Verdict"), errors, "lrrl",
-                            "Error: max|x - ref| / max(1, max|ref|), ref in float64"))
+                            "Error: max|x - ref| / max(1, max|ref|), ref in float64" + _cancelled(launch)))
     return Section("Validation", "Closed Form And Reference", tuple(tables)) if tables else None
+
+
+def _cancelled(launch: Launch) -> str:
+    """Say which errors are relative to the terms of a sum that cancels, and how large those are."""
+    said = ", ".join(f"{c.output} over {c.terms:.3g}" for c in launch.checks if c.terms > 1)
+    return f"; terms cancel: {said}" if said else ""
 
 
 def _compared(launch: Launch, path: str, expected: int) -> tuple[Cell, ...]:

@@ -40,3 +40,30 @@ def gradients(
             dK[kv] += weigh(ds.T, q[head, at], visible.T)
             dV[kv] += weigh(p.T, do[head, at], visible.T)
     return dQ, dK, dV
+
+
+def summed(
+    Q: np.ndarray, K: np.ndarray, V: np.ndarray, dO: np.ndarray, shape: Shape, rows: int = 256
+) -> tuple[float, float]:
+    """Return how large the terms are that the gradients dQ and dK add up, where dP - D cancels.
+
+    That is the largest element of the root of the sum of squares of P (|dP| + |D|) scale K over keys, and of
+    the same with Q over rows: rounding errors of float32, which are independent, grow with it and not with
+    the sum. With one key dP = D, so that dQ and dK are 0 and only rounding is left.
+    """
+    O, L = reference(Q, K, V, shape, rows)
+    q, k, v, do = (np.nan_to_num(x.astype(np.float64)) for x in (Q, K, V, dO))
+    D = np.abs(np.nan_to_num(do * O).sum(axis=2))
+    first, end = key_range(shape)
+    keys, of_q, of_k = np.arange(shape.Nk), 0.0, np.zeros(k.shape)
+    for head in range(shape.heads):
+        kv = head // shape.group
+        for i in range(0, shape.N, rows):
+            at = slice(i, min(i + rows, shape.N))
+            visible = (keys >= first[at, None]) & (keys < end[at, None])
+            L_finite = np.where(first[at] < end[at], np.nan_to_num(L[head, at]), 0.0)
+            p = np.where(visible, np.exp(shape.scale * (q[head, at] @ k[kv].T) - L_finite[:, None]), 0.0)
+            terms = (p * (np.abs(do[head, at] @ v[kv].T) + D[head, at, None]) * shape.scale) ** 2
+            of_q = max(of_q, float((terms @ k[kv] ** 2).max(initial=0.0)))
+            of_k[kv] += terms.T @ q[head, at] ** 2
+    return of_q**0.5, float(of_k.max(initial=0.0)) ** 0.5

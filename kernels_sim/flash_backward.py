@@ -54,7 +54,7 @@ from kernels_sim.attention import (
     tiles_visited,
 )
 from kernels_sim.attention_facts import flop_facts, of_heads, pair_fact
-from kernels_sim.attention_gradients import gradients
+from kernels_sim.attention_gradients import gradients, summed
 from kernels_sim.flash_backward_counts import (
     atomic_adds,
     closed_form,
@@ -434,8 +434,11 @@ def build(options: Options, data: Data) -> Problem:
     def expected() -> dict[str, np.ndarray]:
         return dict(zip(outputs, gradients(q, k, v, do, shape), strict=True))
 
+    def terms() -> dict[str, float]:
+        return dict(zip(("dQ", "dK"), summed(q, k, v, do, shape), strict=True))
+
     tolerance = TOLERANCES[str(options.dtype)]
-    return Problem("flash_backward", steps, outputs, expected, tolerance, said, options, inputs)
+    return Problem("flash_backward", steps, outputs, expected, tolerance, said, options, inputs, terms)
 
 
 def _steps(

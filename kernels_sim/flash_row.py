@@ -21,7 +21,7 @@ import numpy as np
 
 from gpusim.errors import BadOption
 from kernels_sim.attention import MOST_Q_START, Access, Shape, key_range, linear, reference
-from kernels_sim.attention_gradients import gradients
+from kernels_sim.attention_gradients import gradients, summed
 from kernels_sim.formulas import PER_SECTOR, WARP, ceil_div, require_at_least
 from kernels_sim.problem import Data
 
@@ -132,6 +132,12 @@ def expected_gradients(
     found = gradients(heads_first(a.Q), heads_first(a.K), heads_first(a.V), heads_first(a.dO), shape)
     dQ, dK, dV = (rows_first(x, options.B) for x in found)
     return dQ, dK, dV
+
+
+def summed_terms(shape: Shape, a: Arrays) -> dict[str, float]:
+    """Return how large the terms are that dQ and dK add up; see kernels_sim.attention_gradients.summed."""
+    heads = (heads_first(x) for x in (a.Q, a.K, a.V, a.dO))
+    return dict(zip(("dQ", "dK"), summed(*heads, shape), strict=True))
 
 
 def blocks_of(rows: int, Br: int) -> int:

@@ -106,7 +106,8 @@ def build(options: Options, data: Data) -> Problem:
         *flop_facts(6 * d * pairs, "6 d pairs visible", (form,)),
     )
     check, inputs = None if data.virtual else expected, a.named("Q", "K", "V", "dO", "L", "D")
-    return Problem("flash_row_dk", (step,), {"dK": dK}, check, facts=said, options=options, inputs=inputs)
+    return Problem("flash_row_dk", (step,), {"dK": dK}, check, facts=said, options=options, inputs=inputs,
+                   summed=lambda: {"dK": flash_row.summed_terms(shape, a)["dK"]})
 
 
 def closed_form(shape: Shape, Br: int) -> dict[str, int]:

@@ -45,7 +45,8 @@ class Problem:
     returns the same names in float64; None where the data are virtual. tolerance: of the error
     max|x - ref| / max(1, max|ref|). facts: what the algorithm says of itself, over all launches together.
     options and inputs: what it was built from, and the arrays that the launches read, by name, so that
-    another backend can run the same problem.
+    another backend can run the same problem. summed: how large the terms are that outputs add up, by name,
+    where they cancel; asked where an error is beyond the tolerance, and the error is relative to them then.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Problem:
     facts: tuple[Fact, ...] = ()
     options: Any = None
     inputs: dict[str, Any] = field(default_factory=dict)
+    summed: Callable[[], dict[str, float]] | None = None
 
 
 @dataclass(frozen=True)

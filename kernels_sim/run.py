@@ -184,15 +184,22 @@ def _as_dict(options: Any) -> dict[str, Any]:
 
 
 def checks(problem: Problem) -> tuple[Check, ...]:
-    """Compare every output that the reference names with it."""
+    """Compare every output that the reference names with it; see `Problem.summed` for terms that cancel."""
     if problem.reference is None:
         return ()
-    return tuple(Check(name, largest_error(problem.outputs[name], expected), problem.tolerance)
-                 for name, expected in problem.reference().items())
+    expected, terms = problem.reference(), {}
+    errors = {name: largest_error(problem.outputs[name], ref) for name, ref in expected.items()}
+    if problem.summed is not None and not max(errors.values()) <= problem.tolerance:
+        terms = problem.summed()
+    return tuple(
+        Check(name, largest_error(problem.outputs[name], ref, terms.get(name, 0.0)), problem.tolerance,
+              terms.get(name, 0.0))
+        for name, ref in expected.items()
+    )  # fmt: skip
 
 
-def largest_error(values: np.ndarray, expected: np.ndarray) -> float:
-    """Return max|x - ref| / max(1, max|ref|) over the finite reference.
+def largest_error(values: np.ndarray, expected: np.ndarray, terms: float = 0.0) -> float:
+    """Return max|x - ref| / max(1, max|ref|, terms) over the finite reference.
 
     Infinite where NaN or infinities differ from it.
     """
@@ -205,7 +212,7 @@ def largest_error(values: np.ndarray, expected: np.ndarray) -> float:
         return math.inf
     if not finite.any():
         return 0.0
-    return float(np.abs(x[finite] - ref[finite]).max() / max(1.0, np.abs(ref[finite]).max()))
+    return float(np.abs(x[finite] - ref[finite]).max() / max(1.0, terms, np.abs(ref[finite]).max()))
 
 
 def failed(launch: Launch) -> bool:

@@ -12,7 +12,7 @@ import kernels_sim
 from dsl.device import Device
 from gpusim.arch import get_arch
 from gpusim.errors import BadOption, LaunchRefused, UnknownName
-from gpusim.launch import Fact
+from gpusim.launch import Check, Fact
 from kernels_sim.options import options_of, summary
 from kernels_sim.problem import Data, KernelSpec, Problem
 from kernels_sim.run import checks, failed, largest_error, recorded, run_problem
@@ -184,3 +184,16 @@ def test_a_position_beyond_any_sequence_is_refused() -> None:
     spec = kernels_sim.find("flash_forward")
     with pytest.raises(BadOption, match=r"--q-start must lie between -2\*\*40 and 2\*\*40"):
         spec.build(spec.options(N=64, q_start=(1 << 40) + 1), Data(virtual=True))
+
+
+def test_where_terms_cancel_an_error_beyond_the_tolerance_is_measured_against_the_terms() -> None:
+    def found(output: float, summed: float | None) -> Check:
+        size = None if summed is None else lambda: {"x": summed}
+        problem = Problem("p", (), {"x": np.full(3, output)}, lambda: {"x": np.zeros(3)}, 1e-5, summed=size)
+        return checks(problem)[0]
+
+    assert found(5e-5, None) == Check("x", 5e-5, 1e-5)
+    assert found(5e-5, 100.0) == Check("x", 5e-7, 1e-5, 100.0)
+    assert found(5e-6, 100.0) == Check("x", 5e-6, 1e-5)  # within the tolerance as it is
+    assert found(5e-5, 0.5) == Check("x", 5e-5, 1e-5, 0.5)  # terms below 1 change nothing
+    assert found(np.nan, 100.0).error == np.inf
