@@ -80,7 +80,7 @@ def counting_slice(ssa: Ssa) -> set[int]:
         for instr in block.instrs:
             if isinstance(instr, ir.Access | ir.Move):
                 todo += [(o, instr) for o in _addresses(instr)]
-            elif isinstance(instr, ir.Chk):
+            elif isinstance(instr, ir.Chk) and instr.array != ir.DIVISOR:
                 todo += [(instr.index, instr), (instr.extent, instr)]
         if isinstance(block.terminator, ir.Bra):
             todo.append((block.terminator.cond, block.terminator))

@@ -33,10 +33,13 @@ class Draft:
 
 
 class Builder:
-    """Emit instructions into a current block. `loc` is the source line that new instructions get."""
+    """Emit instructions into a current block. `loc` is the source line that new instructions get.
 
-    def __init__(self, kernel: str, loc: Loc) -> None:
-        self.kernel = kernel
+    debug: divisions check that their divisor is not zero.
+    """
+
+    def __init__(self, kernel: str, loc: Loc, debug: bool = False) -> None:
+        self.kernel, self.debug = kernel, debug
         self.loc = loc
         self.drafts: list[Draft] = []
         self.order: list[int] = []

@@ -66,6 +66,7 @@ def run_source(launch: SourceLaunch, refusal: UnsupportedFeature) -> Launch:
         run = oracle.run(
             launch.kernel.py_func, launch.grid, launch.block, copies, launch.shared_bytes, launch.max_steps,
             launch.strict_index, register_arrays=frozenset(), printed=printed, arch=arch,
+            debug=bool(launch.kernel.options.get("debug")),
         )  # fmt: skip
     except UserError as error:
         raise (refusal if _has_no_answer(error) else error) from None

@@ -137,8 +137,8 @@ def jit(func_or_sig: Any = None, device: bool = False, **options: Any) -> Any:
 
     Bare, with options, or with signatures. The source text is read here, so that a later edit of the file
     does no harm. A signature gives scalar arguments their types. Of the options `max_registers` matters to
-    occupancy; numba's others (fastmath, debug, opt, lineinfo, cache, inline, link, launch_bounds
-    ...) are kept and ignored.
+    occupancy, and `debug` makes division by zero an error; numba's others (fastmath, opt, lineinfo, cache,
+    inline, link, launch_bounds ...) are kept and ignored.
     """
     from dsl.dispatcher import Dispatcher
     from dsl.source import find

@@ -57,7 +57,8 @@ class Dispatcher(AsksOverloads):
     def function(self, arg_types: tuple[AnyType, ...]) -> ir.Function:
         """Return the kernel as WarpIR for arguments of these types."""
         if arg_types not in self._functions:
-            self._functions[arg_types] = compile_function(self.py_func, arg_types)
+            debug = bool(self.options.get("debug"))
+            self._functions[arg_types] = compile_function(self.py_func, arg_types, debug=debug)
         return self._functions[arg_types]
 
     def compiled(self, arg_types: tuple[AnyType, ...], key: Any) -> Any:

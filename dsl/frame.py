@@ -78,6 +78,7 @@ class Unit:
 
     kernel: str
     parameters: tuple[str, ...] = ()
+    debug: bool = False
     types: dict[Key, str] = field(default_factory=dict)
     groups: dict[Key, Group] = field(default_factory=dict)
     dynamic_offset: int = 0
@@ -98,7 +99,7 @@ class Unit:
         self.changed = False
         self.waiting = []
         self.multiples, self.needs = [], []
-        self.builder = Builder(self.kernel, loc)
+        self.builder = Builder(self.kernel, loc, self.debug)
         self.shared, self.dynamic, self.local = Layout(), Layout(), Layout()
         self.constants = Bank()
         self.registers = {}

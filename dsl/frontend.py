@@ -30,10 +30,12 @@ MAX_PASSES = 64
 """Types only widen (pred, integers, float32, float64), so passes end; real kernels need two or three."""
 
 
-def compile_function(py_func: Any, arg_types: tuple[AnyType, ...], name: str | None = None) -> ir.Function:
+def compile_function(
+    py_func: Any, arg_types: tuple[AnyType, ...], name: str | None = None, debug: bool = False
+) -> ir.Function:
     """Compile a kernel for argument types.
 
-    `py_func` is a Python function or has one as its attribute `py_func`.
+    `py_func` is a Python function or has one as its attribute `py_func`. debug: check divisors.
     Globals and closure variables that are numbers or tuples are constants of the compilation. Raises
     UnsupportedFeature, with file and line, for anything outside the language and for a wrong number of
     arguments.
@@ -41,7 +43,7 @@ def compile_function(py_func: Any, arg_types: tuple[AnyType, ...], name: str | N
     func: FunctionType = getattr(py_func, "py_func", py_func)
     source = find(func)
     names = _parameters(source, func, len(arg_types))
-    unit = Unit(name or func.__name__, names)
+    unit = Unit(name or func.__name__, names, debug)
     for _ in range(MAX_PASSES):
         _walk(unit, source, func, arg_types)
         if not unit.changed:

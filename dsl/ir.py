@@ -166,12 +166,16 @@ class LdParam:
     loc: Loc
 
 
+DIVISOR = "a divisor"
+
+
 @dataclass(frozen=True, slots=True)
 class Chk:
     """Check one index: dst = index, or index + extent where it is negative; all s64.
 
     An index outside [-extent, extent) is an error. `array` and `dim` name the place for the message.
-    numba.cuda wraps a negative index the same way.
+    numba.cuda wraps a negative index the same way. Where `array` is DIVISOR the index is 1 for a divisor of
+    zero, else 0, and the extent 1: kernels made with debug=True check their divisions.
     """
 
     dst: Reg

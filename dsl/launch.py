@@ -376,6 +376,7 @@ class _Run:
         run = oracle.run(
             self.kernel.py_func, self.grid, self.block, copies, self.shared_bytes, self.max_steps,
             self.strict_index, blocks, register_arrays=self.compiled.register_arrays,
+            debug=bool(self.kernel.options.get("debug")),
         )  # fmt: skip
         copy_back(self.args, copies)
         return _Counted(oracle.as_counters(run), (NOTE, *messages.wrap_notes(run.wraps)))

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dsl.builder import Builder
-from dsl.ir import BYTES, Imm, Operand, Reg
+from dsl.ir import BYTES, DIVISOR, Chk, Imm, Operand, Reg
 from dsl.machine import APPROXIMATE
 from dsl.types import (
     FLOATS,
@@ -197,6 +197,8 @@ def binary(b: Builder, op: str, x: Val, y: Val) -> Val:
     folded = _fold(op, x, y, element)
     if folded is not None:
         return folded
+    if b.debug and op in ("div", "floordiv", "floormod"):
+        _check_divisor(b, y)
     if op == "div" and element in HALVES:
         wide = (convert(b, v, "f32").operand for v in (x, y))
         return convert(b, Val(b.alu("div", "f32", *wide, tag=APPROXIMATE), "f32"), element)
@@ -206,6 +208,14 @@ def binary(b: Builder, op: str, x: Val, y: Val) -> Val:
     if op in ("add", "mul", "min", "max") and _positive(b, x) and _positive(b, y):
         b.positive.add(dst.index)
     return Val(dst, element)
+
+
+def _check_divisor(b: Builder, y: Val) -> None:
+    """Make zero an error, unless the divisor is a constant that is none."""
+    zero = compare(b, "eq", y, constant(0, y.type))
+    if zero.constant is not False:
+        index = b.selp("s64", Imm(1), Imm(0), zero.operand)
+        b.emit(Chk(b.reg("s64"), index, Imm(1), DIVISOR, 0, b.loc))
 
 
 def _positive(b: Builder, v: Val) -> bool:

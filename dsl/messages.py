@@ -14,6 +14,7 @@ from dsl import ir
 from gpusim.arch import Arch
 from gpusim.errors import (
     BarrierDivergence,
+    DivisionByZero,
     EndlessLoop,
     KernelFault,
     LaunchRefused,
@@ -62,12 +63,14 @@ def out_of_bounds(
     line: int,
     strict: bool = False,
     dynamic: bool = False,
-) -> OutOfBounds:
-    """Say which thread used which index of which array.
+) -> OutOfBounds | DivisionByZero:
+    """Say which thread used which index of which array, or which one divides by zero (ir.DIVISOR).
 
     strict: negative indices are errors too. dynamic: it lies in dynamic shared memory.
     """
     where = f"kernel {kernel}, block {block}, thread {thread}, {file}:{line}"
+    if array == ir.DIVISOR:
+        return DivisionByZero(f"{where}: division by zero, which debug=True makes an error; test the divisor")
     axis = f"index {index} in dimension {dim} of {array!r} is out of bounds: the extent is {extent}"
     if strict and -extent <= index < 0:
         advice = (

@@ -11,17 +11,19 @@ threads wait.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import groupby
 from traceback import walk_tb
-from types import CodeType, FunctionType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import numpy as np
 
-from dsl import request_rules
+from dsl import ir, messages, oracle_numbers, request_rules
 from dsl.copies import Copies
 from dsl.machine import count_mma
 from dsl.messages import Dim3, Wraps, dim3, kernel_fault, linear_count, raised_by_kernel, unlinear
@@ -346,6 +348,26 @@ def _arguments(function: FunctionType, args: Sequence[Any], recorder: Recorder) 
     return tuple(placer.argument(value, name) for name, value in zip(names, args, strict=False))
 
 
+@contextmanager
+def checked_divisions(recorder: Recorder, codes: Container[CodeType]) -> Iterator[None]:
+    """Make divisions by zero in kernel code a mistake that names its thread and line."""
+    def refuse() -> None:
+        frame: FrameType | None = sys._getframe()
+        while frame is not None and frame.f_code not in codes:
+            frame = frame.f_back
+        assert frame is not None, "a division that no kernel made"
+        place, thread = (frame.f_code.co_filename, frame.f_lineno), recorder.thread
+        raise messages.out_of_bounds(
+            recorder.kernel, ir.DIVISOR, 0, 1, 1, thread.ctaid, thread.tid, *place
+        )  # fmt: skip
+
+    oracle_numbers.on_zero.append(refuse)
+    try:
+        yield
+    finally:
+        oracle_numbers.on_zero.pop()
+
+
 def run(
     py_func: Any,
     grid: int | tuple[int, ...],
@@ -358,6 +380,7 @@ def run(
     register_arrays: frozenset[str] | None = None,
     printed: list[Line] | None = None,
     arch: Arch | None = None,
+    debug: bool = False,
 ) -> OracleRun:
     """Run a kernel (a Python function, or what cuda.jit made of one) on numpy arrays, in place.
 
@@ -365,6 +388,7 @@ def run(
     block numbers, None for all. register_arrays: local arrays that cause no traffic, None for all.
     printed: takes each line that the kernel prints, also where the run raises.
     arch: the GPU, which refuses what its compute capability has not; None: one that has everything.
+    debug: division by zero raises DivisionByZero.
     Addresses are as GlobalMemory.alloc gives them to the array arguments in order. Raises OutOfBounds,
     BarrierDivergence, WarpDivergence, EndlessLoop, KernelFault, LaunchRefused.
     """
@@ -390,8 +414,9 @@ def run(
         register_arrays,
         result,
     )
-    for number in range(linear_count(launch.grid)) if blocks is None else blocks:
-        _run_block(launch, number)
+    with checked_divisions(recorder, rebuilder.codes) if debug else nullcontext():
+        for number in range(linear_count(launch.grid)) if blocks is None else blocks:
+            _run_block(launch, number)
     result.wraps = recorder.wraps
     result.counters.wrapped_indices = recorder.wraps.total()
     return result

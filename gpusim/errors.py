@@ -15,6 +15,10 @@ class OutOfBounds(UserError):
     """A thread reads or writes outside an array."""
 
 
+class DivisionByZero(UserError, ZeroDivisionError, FloatingPointError):
+    """A thread of a kernel made with debug=True divides by zero."""
+
+
 class Misaligned(UserError):
     """A thread reads or writes a vector at an address that is no multiple of its bytes."""
 
