@@ -44,8 +44,8 @@ def call(frame: Frame, node: ast.Call, used: bool) -> Value | None:
         return surface.call(frame, callee.path, node, *_arguments(frame, node), used)
     if isinstance(callee, Method):
         return surface.method(frame, callee, *_arguments(frame, node))
-    if isinstance(callee, Static) and _is_math(callee.obj):
-        return _math(frame, callee.obj.__name__, _positional(frame, node))
+    if isinstance(callee, Static) and (found := _library(frame, callee.obj, node)) is not None:
+        return found
     if callee == Static(print):
         raise _print(frame, node)
     func = _function(frame, callee)
@@ -216,6 +216,17 @@ def _bit_count(frame: Frame, node: ast.Call) -> Value:
     return number_calls.of_bits(frame, "popc", value)
 
 
+def _library(frame: Frame, function: Any, node: ast.Call) -> Value | None:
+    """Emit a function of math, or numpy's of floats of one type; return None for others."""
+    if _is_math(function):
+        return _math(frame, function.__name__, _positional(frame, node))
+    if isinstance(function, np.ufunc) and not node.keywords:
+        args = _positional(frame, node)
+        if mathlib.is_of_numpy(function, tuple(map(_element, args))):
+            return _math(frame, mathlib.OF_NUMPY[function.__name__], args)
+    return None
+
+
 def _is_math(obj: Any) -> bool:
     return isinstance(obj, BuiltinFunctionType) and getattr(math, obj.__name__, None) is obj
 
@@ -239,7 +250,8 @@ def _function(frame: Frame, callee: Value) -> FunctionType:
         return func
     name = getattr(obj, "__name__", None) or describe(callee)
     if (getattr(obj, "__module__", None) or "").startswith("numpy") or isinstance(obj, np.ufunc):
-        instead = f"math.{name} or a loop" if name in mathlib.NAMES else "a loop"
+        twin = mathlib.OF_NUMPY.get(name, name)
+        instead = f"math.{twin} or a loop" if twin in mathlib.NAMES else "a loop"
         raise frame.builder.refuse(
             f"the numpy function {name}",
             f"use {instead}: numpy works on whole arrays, a thread on numbers",

@@ -111,6 +111,21 @@ CALLED = {"fabs": "abs", "gamma": "tgamma"}
 """Operations of WarpIR that have another name in Python."""
 
 
+OF_NUMPY = {
+    **{name: name for name in (
+        "sqrt", "exp", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "sinh", "cosh",
+        "tanh", "fabs", "hypot", "copysign", "fmod", "isnan", "isinf", "isfinite", "degrees", "radians")},
+    "arcsin": "asin", "arccos": "acos", "arctan": "atan", "arcsinh": "asinh", "arccosh": "acosh",
+    "arctanh": "atanh", "arctan2": "atan2", "rad2deg": "degrees", "deg2rad": "radians", "absolute": "fabs",
+}  # fmt: skip
+"""numpy's functions of one number or two -> the function of math that gives the same of floats."""
+
+
+def is_of_numpy(ufunc: np.ufunc, types: tuple[str | None, ...]) -> bool:
+    """Say whether numpy's function of numbers of these types is that of OF_NUMPY: floats of one type."""
+    return ufunc.__name__ in OF_NUMPY and len(types) == ufunc.nin and set(types) in ({"f32"}, {"f64"})
+
+
 def call(b: Builder, name: str, args: tuple[Val, ...]) -> Val | Tup:
     """Emit math.<name>(*args); raises UnsupportedFeature for a wrong number of arguments."""
     arity = 3 if name == "fma" else 2 if name in (*PAIRS, "nextafter", "ldexp") else 1

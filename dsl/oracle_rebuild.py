@@ -23,7 +23,7 @@ from dsl.oracle_cuda import Cast, Cuda, Float, Math, maximum, minimum, rounded
 from dsl.oracle_loops import loops
 from dsl.oracle_numbers import element_of, literal, number
 from dsl.oracle_truth import comparing_truth
-from dsl.oracle_ufuncs import WholeArrays
+from dsl.oracle_ufuncs import Ufunc
 from dsl.printing import Line, Printer
 from dsl.signature import declared
 
@@ -115,7 +115,7 @@ class Rebuilder:
         if isinstance(value, np.ndarray):
             return self._constant(value, name)
         if isinstance(value, np.ufunc):
-            return WholeArrays(value)
+            return Ufunc(value, self.math)
         of_numba = _numba_name(self.cuda, value)
         if of_numba is not None:
             return _device_name(self.cuda, of_numba)

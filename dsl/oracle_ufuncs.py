@@ -1,9 +1,10 @@
-"""numpy's functions of whole arrays in kernels of the Python oracle: `np.sin(x, result)`.
+"""numpy's functions in kernels of the Python oracle: `np.sin(x[i])`, and `np.sin(x, result)` of whole arrays.
 
-What it models: numba.cuda's ufuncs in a kernel: each thread computes every element, in numpy's type for the
-inputs, and stores it in an array that is there already. What it leaves out: arrays made on the way, so the
-array of the results is given; `where`, `casting` and the other keywords. Which ncu metric checks it: none; it
-loads and stores as any code does.
+What it models: numba.cuda's ufuncs in a kernel. Of floats of one type they are the functions of math. Of
+arrays, each thread computes every element, in numpy's type for the inputs, and stores it in an array that is
+there already. What it leaves out: single numbers of other types; arrays made on the way, so the array of the
+results is given; `where`, `casting` and the other keywords. Which ncu metric checks it: none; it loads and
+stores as any code does.
 """
 
 from __future__ import annotations
@@ -14,20 +15,23 @@ from typing import Any
 
 import numpy as np
 
+from dsl import mathlib
 from dsl.lane_ops import DTYPES
 from dsl.oracle_arrays import Tracked
 from dsl.oracle_numbers import element_of, number
 from dsl.types import NUMPY_NAMES
 
 
-class WholeArrays:
-    """Stand for one ufunc of numpy."""
+class Ufunc:
+    """Stand for one ufunc of numpy; `math` stands for the module."""
 
-    def __init__(self, ufunc: np.ufunc) -> None:
-        self._ufunc = ufunc
+    def __init__(self, ufunc: np.ufunc, math: Any) -> None:
+        self._ufunc, self._math = ufunc, math
 
-    def __call__(self, *args: Any, out: Any = None) -> Tracked:
-        """Compute every element of the last argument; raise TypeError for other arguments."""
+    def __call__(self, *args: Any, out: Any = None) -> Any:
+        """Compute a number, or every element of the last argument; raise TypeError for other arguments."""
+        if out is None and mathlib.is_of_numpy(self._ufunc, tuple(map(element_of, args))):
+            return getattr(self._math, mathlib.OF_NUMPY[self._ufunc.__name__])(*args)
         ufunc, frame = self._ufunc, sys._getframe(1)
         *inputs, result = args if out is None else (*args, out)
         if ufunc.nout != 1 or len(inputs) != ufunc.nin or not isinstance(result, Tracked):

@@ -134,7 +134,7 @@ def with_unknown_axis(o):
 
 
 def with_numpy(o):
-    o[0] = np.exp(o[0])
+    o[0] = np.exp(3)
 
 
 def with_method(o):
