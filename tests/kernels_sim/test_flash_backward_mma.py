@@ -1,5 +1,6 @@
 """flash_backward --variant mma: gradients over the product of options, NaN, atomics, counts, refusals."""
 
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -8,8 +9,6 @@ import pytest
 from dsl.device import Device
 from gpusim.arch import H200
 from gpusim.errors import BadOption
-from gpusim.facts import differs
-from gpusim.launch import counter
 from kernels_sim.attention import Shape, tiles_visited
 from kernels_sim.flash_backward import Options, build
 from kernels_sim.flash_backward_counts import atomic_adds
@@ -17,6 +16,8 @@ from kernels_sim.flash_backward_mma import Tile, facts, swizzle
 from kernels_sim.flash_backward_mma_counts import closed_form, convert_form, instructions, rows_seen
 from kernels_sim.problem import Data
 from kernels_sim.run import run_problem
+from tests.kernels_sim import verdicts
+from tests.kernels_sim.verdicts import differences
 
 MAIN, MAIN_TILE = Shape(4096, 4096, 64), Tile(64, 64, 64, 64)
 MAIN_CAUSAL = Shape(4096, 4096, 64, causal=True)
@@ -42,21 +43,7 @@ def solve(prepare=None, seed=7, atomic_order=None, **options):
     return run_problem(problem, Device(H200, atomic_order=atomic_order)), problem
 
 
-def differences(launches):
-    """Return {(kernel, counter): (counted, expected)} where a launch is not what its closed form says."""
-    return {
-        (launch.kernel, path): (counter(launch.counters, path), n)
-        for launch in launches
-        for path, n in launch.closed_form.items()
-        if counter(launch.counters, path) != n
-    }
-
-
-def assert_right(launches):
-    assert differences(launches) == {}
-    assert [f.label for f in launches[-1].facts if differs(f)] == []
-    assert [c.output for c in launches[-1].checks] == ["dQ", "dK", "dV"]
-    assert all(c.error <= c.tolerance for c in launches[-1].checks), launches[-1].checks
+assert_right = partial(verdicts.assert_right, outputs=("dQ", "dK", "dV"))
 
 
 # Results

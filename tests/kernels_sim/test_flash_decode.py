@@ -1,5 +1,6 @@
 """flash_decode: states of every split, empty splits, shared K/V heads, NaN, counts, refusals."""
 
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -8,8 +9,6 @@ import pytest
 from dsl.device import Device
 from gpusim.arch import get_arch
 from gpusim.errors import BadOption
-from gpusim.facts import differs
-from gpusim.launch import counter
 from kernels_sim.attention import Shape
 from kernels_sim.flash_decode import (
     Options,
@@ -23,6 +22,8 @@ from kernels_sim.flash_decode import (
 )
 from kernels_sim.problem import Data
 from kernels_sim.run import run_problem
+from tests.kernels_sim import verdicts
+from tests.kernels_sim.verdicts import differences
 
 TINY = {"d": 4, "dv": 6}
 GROUPS = [{"heads": 2}, {"heads": 4, "kv_heads": 2, "batch": 2}, {"heads": 3, "kv_heads": 1}]
@@ -44,21 +45,7 @@ def solve(device, prepare=None, **options):
     return run_problem(problem, device), problem.outputs
 
 
-def differences(launches):
-    """Return {(kernel, counter): (counted, expected)} where a launch is not what its closed form says."""
-    return {
-        (launch.kernel, path): (counter(launch.counters, path), n)
-        for launch in launches
-        for path, n in launch.closed_form.items()
-        if counter(launch.counters, path) != n
-    }
-
-
-def assert_right(launches):
-    assert differences(launches) == {}
-    assert [f.label for f in launches[-1].facts if differs(f)] == []
-    assert [c.output for c in launches[-1].checks] == ["O", "L", "m", "l", "o"]
-    assert all(c.error <= c.tolerance for c in launches[-1].checks), launches[-1].checks
+assert_right = partial(verdicts.assert_right, outputs=("O", "L", "m", "l", "o"))
 
 
 # Splits

@@ -1,5 +1,6 @@
 """fp8_qkv: closed forms, the packed and the paired projection, the split, scales, refusals."""
 
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -9,12 +10,11 @@ from ml_dtypes import bfloat16
 from dsl.device import Device
 from gpusim.arch import get_arch
 from gpusim.errors import BadOption
-from gpusim.facts import differs
-from gpusim.launch import counter
 from kernels_sim.fp8_qkv import Options, build
 from kernels_sim.problem import Data
 from kernels_sim.qk_norm_rope import norm_rope
 from kernels_sim.run import largest_error, run_problem
+from tests.kernels_sim import verdicts
 from tests.kernels_sim.qkv_autograd import CASES, EPS, recorded
 
 PLAIN = {"tokens": 5, "model_dim": 32, "heads": 2, "d": 6, "v_dim": 4}
@@ -38,11 +38,7 @@ def solve(device, spoil=None, engine="auto", counts_only=False, **options):
     return launches, [] if counts_only else [np.array(x, np.float32) for x in outputs]
 
 
-def assert_right(launches):
-    for found in launches:
-        assert {path: counter(found.counters, path) for path in found.closed_form} == found.closed_form
-    assert [check for check in launches[-1].checks if not check.error <= check.tolerance] == []
-    assert [fact.label for fact in launches[-1].facts if differs(fact)] == []
+assert_right = partial(verdicts.assert_right, outputs=("Q", "K", "V"))
 
 
 @pytest.mark.parametrize("options", [PLAIN, PAIRED, SHIFTED], ids=str)

@@ -1,6 +1,7 @@
 """paged_attention_v2: pages, ragged lengths, partitions, number types, alibi, garbage, counts, refusals."""
 
 from dataclasses import replace
+from functools import partial
 
 import ml_dtypes
 import numpy as np
@@ -9,7 +10,6 @@ import pytest
 from dsl.device import Device
 from gpusim.arch import get_arch
 from gpusim.errors import BadOption, DataDependent, OutOfBounds
-from gpusim.launch import counter
 from kernels_sim.paged_attention_v2 import (
     GARBAGE_PAGE,
     Options,
@@ -22,6 +22,7 @@ from kernels_sim.paged_attention_v2 import (
 from kernels_sim.paged_attention_v2_counts import partition_form, reduce_form
 from kernels_sim.problem import Data
 from kernels_sim.run import run_problem
+from tests.kernels_sim import verdicts
 
 TINY = {"d": 8, "block_size": 4, "partition_size": 16, "heads": 4, "kv_heads": 2}
 
@@ -40,20 +41,7 @@ def solve(device, prepare=None, **options):
     return run_problem(problem, device), problem.outputs
 
 
-def differences(launches):
-    """Return {(kernel, counter): (counted, expected)} where a launch is not what its closed form says."""
-    return {
-        (launch.kernel, path): (counter(launch.counters, path), n)
-        for launch in launches
-        for path, n in launch.closed_form.items()
-        if counter(launch.counters, path) != n
-    }
-
-
-def assert_right(launches):
-    assert differences(launches) == {}
-    assert [c.output for c in launches[-1].checks] == ["O", "L", "m", "l", "o"]
-    assert all(c.error <= c.tolerance for c in launches[-1].checks), launches[-1].checks
+assert_right = partial(verdicts.assert_right, outputs=("O", "L", "m", "l", "o"))
 
 
 # Results

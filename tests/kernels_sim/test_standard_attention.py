@@ -7,7 +7,6 @@ from dsl.device import Device
 from gpusim.arch import get_arch
 from gpusim.errors import BadOption
 from gpusim.facts import differs
-from gpusim.launch import counter
 from kernels_sim.attention import Shape, io_standard
 from kernels_sim.problem import Data
 from kernels_sim.run import run_problem
@@ -21,6 +20,7 @@ from kernels_sim.standard_attention import (
     softmax_form,
     weighted_rows_form,
 )
+from tests.kernels_sim.verdicts import differences
 
 SMALL = [
     {"N": 1, "d": 1},
@@ -44,16 +44,6 @@ def solve(device, engine="auto", prepare=None, counts_only=False, **options):
         prepare(*problem.steps[0].args[:2], problem.steps[2].args[1])
     launches = run_problem(problem, device, engine=engine, counts_only=counts_only)
     return launches, problem.outputs["O"], problem.outputs["L"]
-
-
-def differences(launches):
-    """Return {(kernel, counter): (counted, expected)} where a launch is not what its closed form says."""
-    return {
-        (launch.kernel, path): (counter(launch.counters, path), n)
-        for launch in launches
-        for path, n in launch.closed_form.items()
-        if counter(launch.counters, path) != n
-    }
 
 
 # The closed forms

@@ -7,7 +7,6 @@ from dsl.device import Device
 from gpusim.arch import get_arch
 from gpusim.errors import BadOption
 from gpusim.facts import differs
-from gpusim.launch import counter
 from kernels_sim.attention import Shape, io_standard_backward
 from kernels_sim.problem import Data
 from kernels_sim.run import largest_error, run_problem
@@ -23,6 +22,7 @@ from kernels_sim.standard_attention_backward import (
     weight_form,
 )
 from tests.kernels_sim.autograd import CASES, RECORD
+from tests.kernels_sim.verdicts import differences
 
 SMALL = [
     {"N": 1, "d": 1},
@@ -62,16 +62,6 @@ def solve(device, engine="auto", prepare=None, counts_only=False, **options):
         value, weight, _, query, key = (step.args for step in problem.steps)
         prepare(key[1], query[1], weight[1], value[1])
     return run_problem(problem, device, engine=engine, counts_only=counts_only), problem.outputs
-
-
-def differences(launches):
-    """Return {(kernel, counter): (counted, expected)} where a launch is not what its closed form says."""
-    return {
-        (launch.kernel, path): (counter(launch.counters, path), n)
-        for launch in launches
-        for path, n in launch.closed_form.items()
-        if counter(launch.counters, path) != n
-    }
 
 
 # The closed forms
