@@ -676,6 +676,123 @@ def run_listed(jobs: str, outcomes: str, seconds: float, compile_only: bool) -> 
         run_jobs(read_jobs(Path(jobs)), build, largest_error, Path(outcomes), seconds)
 
 
+class PlotCommand(Command):
+    """Be a command on several kernels: it has the options of all, and each kernel takes those it has."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Find the kernels first, then parse with their options."""
+        ctx.meta["kernels"] = kernels_among(args)
+        return super().parse_args(ctx, args)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the options of all kernels, each name once, before those of the picture."""
+        own = {str(p.name): p for k in reversed(ctx.meta.get("kernels", ())) for p in kernel_params(k)}
+        return [*map(as_written, own.values()), *super().get_params(ctx)]
+
+    def listed(self, ctx: click.Context) -> str:
+        """Return the options of the kernels, then those of the picture."""
+        of_kernels = dict.fromkeys(p.opts[0] for k in ctx.meta["kernels"] for p in kernel_params(k))
+        shared = ", ".join(p.opts[0] for p in self.params if isinstance(p, click.Option))
+        return f"{', '.join(of_kernels) or 'none'} (of the kernels); {shared}"
+
+
+def kernels_among(args: Sequence[str]) -> list[str]:
+    """Return the kernels of `plot KIND KERNEL...`: the words before the first option, and known ones later.
+    """
+    from itertools import takewhile
+
+    import kernels_sim
+    from dsl.target import is_file_target
+
+    leading = list(takewhile(lambda a: not a.startswith("-"), args))
+    known = set(kernels_sim.names())
+    later = (w for w in args[len(leading):] if w in known or is_file_target(w) and not w.startswith("-"))
+    return list(dict.fromkeys([*leading[1:], *later]))
+
+
+def as_written(option: click.Parameter) -> click.Parameter:
+    """Return a kernel's option as `plot` takes it: None where it is not given, else what was written."""
+    from copy import copy
+
+    made = copy(option)
+    made.default, made.required = None, False
+    if isinstance(made, click.Option):
+        made.show_default = False
+    if not isinstance(made.type, click.types.BoolParamType):
+        made.type = click.STRING
+    return made
+
+
+PICTURES = {"memory-chart": "memory_chart", "roofline": "roofline"}
+"""Kind of picture -> its module of visualize."""
+
+
+@cli.command(cls=PlotCommand, epilog=FILE_ARGUMENT)
+@click.argument("kind", type=click.Choice(list(PICTURES)))
+@click.argument("kernels", nargs=-1, required=True, metavar="KERNEL...")
+@running
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random "
+                                                                                   "inputs.")
+@click.option("--out", metavar="FILE", help="A file that ends in .png, .svg or .pdf; default: KIND.png here.")
+def plot(kind: str, kernels: tuple[str, ...], gpu: str, l2: str, out: str | None, **rest: Any) -> int:
+    """Draw what kernels did, with the numbers of the report.
+
+    memory-chart: threads, L1, L2 and DRAM, with the bytes between them. roofline: FLOPs a byte at each level
+    under the roofs of the GPU. Kernels share the picture; an option holds for every kernel that has it.
+    """
+    from importlib import import_module
+
+    from kernels_sim.run import failed
+    from visualize.save import picture_format, save
+
+    target = Path(out or f"{kind}.png")
+    picture_format(target)
+    check_writable(str(target))
+    runs = [plotted(kernel, gpu, l2, rest) for kernel in kernels]
+    save(import_module(f"visualize.{PICTURES[kind]}").figure(runs), target)
+    click.echo(f"wrote {target}")
+    wrong = [run.title for run in runs if any(map(failed, run.launches))]
+    return fail(f"{', '.join(wrong)}: not what the reference says; see simulate", 1) if wrong else 0
+
+
+def plotted(kernel: str, gpu: str, l2: str, rest: dict[str, Any]) -> Any:
+    """Return the launches of one kernel as a run with a title; rest: the options of all kernels, and how to
+    run."""
+    from visualize.run import Run
+
+    own = {str(p.name) for p in click.get_current_context().command.params}
+    mine, given = dict.fromkeys(own & rest.keys()), {}
+    for option in kernel_params(kernel):
+        value = rest.get(str(option.name))
+        if value is None and option.required:
+            raise click.MissingParameter(ctx=click.get_current_context(), param=option)
+        if value is not None or is_file_option(option):
+            given[str(option.name)] = taken_by(option, kernel, value)
+    launches = simulated(kernel, gpu, l2, {name: rest[name] for name in mine} | given)
+    return Run(run_title(kernel, launches[0].options, given), tuple(launches))
+
+
+def is_file_option(option: click.Parameter) -> bool:
+    """Return whether an option is one of FILE.py:kernel, which has no defaults of its own."""
+    return option in FILE_OPTIONS
+
+
+def taken_by(option: click.Parameter, kernel: str, value: Any) -> Any:
+    """Return a value that was written as a kernel's option takes it; fail with the kernel's name."""
+    context = click.get_current_context()
+    try:
+        return option.type_cast_value(context, option.default if value is None else value)
+    except click.BadParameter as error:
+        raise click.BadParameter(f"{error.message} ({kernel})", context, option) from None
+
+
+def run_title(kernel: str, options: dict[str, Any], given: dict[str, Any]) -> str:
+    """Return a kernel's name with the options that were given, and its sizes."""
+    said = [f"{name}={value}" for name, value in options.items()
+            if name in given or type(value) is int and value > 1 and name != "seed"]  # fmt: skip
+    return " ".join([kernel.rpartition(":")[2], *said])
+
+
 @cli.command(cls=Command)
 @click.argument("figure", required=False)
 @click.option("--batch", type=click.IntRange(1, 64), default=64, show_default=True,

@@ -14,6 +14,7 @@ from functools import partial
 
 from gpusim import facts, metrics, shared_tables, tensor_metrics
 from gpusim.advice import LIMITER_WORDS, Advice, advise
+from gpusim.arch import Arch
 from gpusim.counters import Arithmetic, Counters, Hierarchy, SpaceCounts, Tensor
 from gpusim.errors import UnknownName
 from gpusim.launch import UNKNOWN, Launch, counter, is_counted
@@ -316,26 +317,15 @@ def roofline(launch: Launch) -> Section | None:
     """
     if not replayed(launch):
         return None
-    single, double, half = flops(launch.counters.arithmetic)
-    of_tensor = tensor_flops(launch.counters.tensor)
-    arch, total = launch.arch, single + double + half + of_tensor
-    precision, peak = max(
-        (single + half, "32-bit", arch.fp32_flops_per_second),
-        (double, "64-bit", arch.fp64_flops_per_second),
-        (of_tensor, "16-bit tensor", arch.tensor_flops_per_second),
-        key=lambda kind: kind[0],
-    )[1:]
-    bandwidth = {
-        "L1": arch.sm_count * arch.lsu_lanes * 4 * arch.sm_clock_hz,
-        "DRAM": arch.dram_bytes_per_second,
-    }
+    total, precision, peak = compute_roof(launch)
+    bandwidth = memory_roofs(launch.arch)
     moved = bytes_by_level(launch.counters)
     rows: list[tuple[Cell, ...]] = []
     for level, nbytes in moved.items():
         intensity, ridge = ratio(total, nbytes), ratio(peak, bandwidth.get(level, 0))
         rows.append((level, total, nbytes, intensity, ridge, _side(intensity, ridge), _level_kind(level)))
     headers = ("Level", "FLOPs", "Bytes", "FLOP/Byte", "Ridge", "Below The Roof Of", "Source")
-    prose = (f"{_roof(moved, bandwidth, total, peak)} Ridge: {precision} peak of the {arch.title} / "
+    prose = (f"{_roof(moved, bandwidth, total, peak)} Ridge: {precision} peak of the {launch.arch.title} / "
              "bandwidth of the level; "
              "L2 has no published bandwidth. No time is claimed.",)
     return Section(
@@ -344,6 +334,28 @@ def roofline(launch: Launch) -> Section | None:
         (Table(headers, tuple(rows), "lrrrrll"),),
         prose,
     )
+
+
+def compute_roof(launch: Launch) -> tuple[int, str, int]:
+    """Return the FLOPs of a launch, the precision that has most of them, and its peak in FLOP/s."""
+    single, double, half = flops(launch.counters.arithmetic)
+    of_tensor = tensor_flops(launch.counters.tensor)
+    arch = launch.arch
+    precision, peak = max(
+        (single + half, "32-bit", arch.fp32_flops_per_second),
+        (double, "64-bit", arch.fp64_flops_per_second),
+        (of_tensor, "16-bit tensor", arch.tensor_flops_per_second),
+        key=lambda kind: kind[0],
+    )[1:]
+    return single + double + half + of_tensor, precision, peak
+
+
+def memory_roofs(arch: Arch) -> dict[str, int]:
+    """Return the bandwidth in bytes/s of each level that has a known one: L1 (4 bytes a lane), DRAM."""
+    return {
+        "L1": arch.sm_count * arch.lsu_lanes * 4 * arch.sm_clock_hz,
+        "DRAM": arch.dram_bytes_per_second,
+    }
 
 
 def bytes_by_level(counters: Counters) -> dict[str, int]:

@@ -33,7 +33,7 @@ THIRD_PARTY = {
     "dsl": {"numpy", "numba", "llvmlite", "networkx", "ml_dtypes"},
     "kernels_sim": {"numpy", "ml_dtypes"},
     "kernels_real": {"numpy", "ml_dtypes"},
-    "visualize": {"numpy", "matplotlib"},
+    "visualize": {"numpy", "matplotlib", "networkx"},
     "cli": {"click", "rich", "numpy"},
 }
 HEAVY = {"torch", "triton", "numba.cuda", "matplotlib"}

@@ -1,0 +1,66 @@
+"""The roofline: its points are FLOPs over the counters' bytes, its roofs are the GPU's peaks."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpusim.arch import get_arch
+from gpusim.counters import Arithmetic
+from gpusim.errors import BadOption
+from gpusim.occupancy import occupancy
+from visualize import roofline, style
+
+FLOPS = 2 * 1000 + 10 + 20
+BYTES = {"L1": 32 * (128 + 64), "L2": 32 * (96 + 64), "DRAM": 1024 + 512 + 128}
+
+
+def test_the_points_are_flops_over_bytes_at_the_height_of_the_lowest_roof(make_launch, drawn):
+    picture = drawn(roofline.figure([make_launch()]))
+    h200 = get_arch("h200")
+    lowest = min(FLOPS / BYTES["DRAM"] * 4.8e12, FLOPS / BYTES["L1"] * 132 * 128 * h200.sm_clock_hz)
+    for level, nbytes in BYTES.items():
+        point = picture.named(f"0-{level}")
+        assert point.get_xdata()[0] == pytest.approx(FLOPS / nbytes)
+        assert point.get_ydata()[0] == pytest.approx(lowest)
+        assert point.get_color() == style.LEVELS[level]
+    assert picture.flaws == []
+
+
+def test_the_roofs_are_the_peaks_of_the_gpu(make_launch, drawn):
+    picture = drawn(roofline.figure([make_launch()]))
+    x, y = picture.named("roof-DRAM").get_data()
+    assert [b / a for a, b in zip(x, y, strict=True)] == pytest.approx([4.8e12, 4.8e12])
+    assert set(picture.named("roof-32-bit").get_ydata()) == {get_arch("h200").fp32_flops_per_second}
+    assert "DRAM, 4.80 TB/s" in picture.texts
+
+
+def test_kernels_of_two_precisions_have_a_roof_each(make_launch, drawn):
+    double = make_launch(kernel="_double$")
+    double.counters.arithmetic = Arithmetic(dfma=500)
+    picture = drawn(roofline.figure([make_launch(), double]))
+    assert set(picture.named("roof-64-bit").get_ydata()) == {get_arch("h200").fp64_flops_per_second}
+    assert picture.named("1-L1").get_xdata()[0] == pytest.approx(1000 / BYTES["L1"])
+    assert "_double$" in picture.texts and picture.flaws == []
+
+
+def test_a_launch_without_flops_is_refused(make_launch):
+    idle = make_launch(kernel="copy")
+    idle.counters.arithmetic = Arithmetic()
+    with pytest.raises(BadOption, match="copy does no floating-point operation"):
+        roofline.figure([make_launch(), idle])
+
+
+def test_counters_that_are_not_there_are_named(make_launch):
+    with pytest.raises(BadOption, match="k ran on the engine oracle, which does not count arith"):
+        roofline.figure([make_launch(engine="oracle")])
+
+
+def test_two_gpus_are_refused(make_launch):
+    a100 = get_arch("a100")
+    with pytest.raises(BadOption, match="one GPU at a time"):
+        roofline.figure([make_launch(), make_launch(arch=a100, occupancy=occupancy(a100, 64, 32, 0, 0))])
+
+
+def test_no_launch_is_refused():
+    with pytest.raises(BadOption, match="no launch to draw"):
+        roofline.figure([])

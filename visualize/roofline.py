@@ -1,0 +1,123 @@
+"""The roofline: FLOPs a byte at L1, L2 and DRAM under the roofs of arithmetic and bandwidth.
+
+A kernel's three points lie at one height, the FLOP/s that the lowest roof over it allows: a bound from data
+sheet peaks, no time is claimed. The sums are those of the report's section (gpusim/sections.py). L2 has no
+published bandwidth, hence no roof. What it leaves out: sustained peaks, shared memory's bandwidth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from gpusim.arch import Arch
+from gpusim.errors import BadOption
+from gpusim.launch import Launch
+from gpusim.sections import bytes_by_level, compute_roof, memory_roofs
+from visualize import style
+from visualize.run import Run, as_runs, need
+
+POINTS = {"L1": 14, "L2": 10, "DRAM": 6}
+"""Level -> size of its mark."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Hold a run's place: FLOP/byte by level (levels with traffic alone), attainable FLOP/s, its roof."""
+
+    intensity: dict[str, float]
+    flops_per_second: float
+    precision: str
+    peak: int
+
+
+def place(run: Run) -> Placed:
+    """Return where a run lies; raise BadOption for one without a FLOP, which has no place on log axes."""
+    total, precision, peak = compute_roof(run.total)
+    if not total:
+        raise BadOption(f"roofline: {run.title} does no floating-point operation; choose another kernel")
+    moved = bytes_by_level(run.total.counters)
+    intensity = {level: total / nbytes for level, nbytes in moved.items() if nbytes}
+    roofs = memory_roofs(run.total.arch)
+    bounds = [peak, *(intensity[level] * rate for level, rate in roofs.items() if level in intensity)]
+    return Placed(intensity, min(bounds), precision, peak)
+
+
+def figure(shown: Iterable[Run | Launch]) -> Figure:
+    """Return the roofline of runs on one GPU; raise BadOption for two GPUs, n/a counters and no FLOPs."""
+    runs = as_runs(shown)
+    need(runs, "roofline", "arithmetic", "hierarchy")
+    arch = runs[0].total.arch
+    if any(run.total.arch != arch for run in runs):
+        raise BadOption("roofline: the launches ran on different GPUs; draw one GPU at a time")
+    places = [place(run) for run in runs]
+    made = style.new_figure(8, 5)
+    ax = made.subplots()
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    low, high = _extent(places, arch)
+    _roofs(ax, arch, places, low, high)
+    handles = [_run(ax, at, i) for i, at in enumerate(places)]
+    ax.set_xlim(low, high)
+    top = max(p.peak for p in places)
+    ax.set_ylim(min(top / 300, *(p.flops_per_second / 5 for p in places)), 4 * top)
+    style.title(ax, f"Roofline, {arch.title}: bounds from data sheet peaks, not times")
+    style.axis_labels(ax, "Arithmetic intensity (FLOP/byte, log; at L2 and DRAM modelled)",
+                      "Attainable FLOP/s (log)")
+    ax.grid(True, which="major", color="#eeeeee")
+    ax.set_axisbelow(True)
+    _legend(made, runs, handles)
+    return made
+
+
+def _extent(places: Sequence[Placed], arch: Arch) -> tuple[float, float]:
+    ridges = [p.peak / rate for p in places for rate in memory_roofs(arch).values()]
+    found = [x for p in places for x in p.intensity.values()] + ridges
+    return min(found) / 4, max(found) * 6
+
+
+def _roofs(ax: Axes, arch: Arch, places: Sequence[Placed], low: float, high: float) -> None:
+    """Draw the bandwidths up to the highest peak, and the peak of each precision in use."""
+    peaks = {p.precision: p.peak for p in places}
+    top = max(peaks.values())
+    for level, rate in memory_roofs(arch).items():
+        ax.plot([low, top / rate], [low * rate, top], color=style.LEVELS[level], linewidth=1.8,
+                gid=f"roof-{level}")  # fmt: skip
+    for precision, peak in peaks.items():
+        first = peak / memory_roofs(arch)["L1"]
+        ax.plot([first, high], [peak, peak], color=style.INK, linewidth=1.8, gid=f"roof-{precision}")
+        ax.annotate(f"{precision} peak, {style.quantity(peak, 'FLOP/s')}", (high, peak), xytext=(-4, 8),
+                    textcoords="offset points", ha="right", va="bottom", fontsize=style.SMALL_POINTS,
+                    color=style.INK)  # fmt: skip
+
+
+def _run(ax: Axes, at: Placed, index: int) -> Line2D:
+    """Draw the points of a run, coloured by level and shaped by kernel, on a line; return its legend key.
+
+    Points farther from the threads are smaller, so that all of those at one place are seen.
+    """
+    colour, marker = style.kernel_colour(index), style.kernel_marker(index)
+    ax.plot(list(at.intensity.values()), [at.flops_per_second] * len(at.intensity), color=colour,
+            linewidth=1, linestyle=":", zorder=2)  # fmt: skip
+    for level, intensity in at.intensity.items():
+        ax.plot([intensity], [at.flops_per_second], marker, markersize=POINTS[level],
+                color=style.LEVELS[level], markeredgecolor=colour, markeredgewidth=1.3, zorder=3,
+                gid=f"{index}-{level}")  # fmt: skip
+    return Line2D([], [], color=colour, marker=marker, linestyle=":", markerfacecolor="white", markersize=8)
+
+
+def _legend(made: Figure, runs: Sequence[Run], handles: list[Line2D]) -> None:
+    arch = runs[0].total.arch
+    levels = [
+        Line2D([], [], color=style.LEVELS[x], marker="o", linestyle="" if x == "L2" else "-", markersize=7)
+        for x in ("L1", "L2", "DRAM")
+    ]
+    rates = memory_roofs(arch)
+    names = [f"{x}, {style.quantity(rates[x], 'B/s')}" if x in rates else f"{x}, no published bandwidth"
+             for x in ("L1", "L2", "DRAM")]  # fmt: skip
+    style.legend(made, [*handles, *levels], [*(run.title for run in runs), *names],
+                 loc="outside lower center", ncols=1 if len(runs) == 1 else 2)  # fmt: skip

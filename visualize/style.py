@@ -1,0 +1,87 @@
+"""The one visual language of all pictures: a colour a memory level, marks for kernels, modelled is hatched.
+
+Colours are those of Okabe and Ito (levels) and Tol's muted scheme (kernels), which people with any colour
+vision tell apart. What it leaves out: what a picture shows, which is each kind's own file. Figures are made
+without pyplot: no window, no state that pictures share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+LEVELS = {"threads": "#6b6b6b", "shared": "#e69f00", "L1": "#56b4e9", "L2": "#009e73", "DRAM": "#d55e00"}
+"""Where data are -> its colour, the same in every picture."""
+KERNELS = ("#332288", "#aa4499", "#882255", "#777711", "#117777", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P")
+READ, WRITE = "#0072b2", "#cc79a7"
+MODELLED_HATCH = "////"
+INK, FAINT = "#222222", "#bbbbbb"
+TITLE_POINTS, TEXT_POINTS, SMALL_POINTS = 11, 9, 8
+DPI = 100
+PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Return an empty figure of a size in inches, which lays its axes out by itself."""
+    figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def kernel_colour(index: int) -> str:
+    """Return the colour of the kernel of a number; the first six differ."""
+    return KERNELS[index % len(KERNELS)]
+
+
+def kernel_marker(index: int) -> str:
+    """Return the marker of the kernel of a number; the first six differ."""
+    return MARKERS[index % len(MARKERS)]
+
+
+def verbatim(text: Text) -> Text:
+    """Let a text be drawn letter by letter: $ begins no formula."""
+    text.set_parse_math(False)
+    return text
+
+
+def title(ax: Axes, text: str) -> Text:
+    """Set the title of axes, on the left, letter by letter."""
+    return verbatim(ax.set_title(text, loc="left", fontsize=TITLE_POINTS, color=INK))
+
+
+def axis_labels(ax: Axes, x: str, y: str) -> None:
+    """Set the labels of both axes, each with its unit, and the size of the numbers on them."""
+    for set_label, text in ((ax.set_xlabel, x), (ax.set_ylabel, y)):
+        verbatim(set_label(text, fontsize=TEXT_POINTS))
+    ax.tick_params(labelsize=SMALL_POINTS)
+
+
+def legend(parent: Axes | Figure, handles: Sequence[Any], names: Sequence[str], **placed: Any) -> None:
+    """Add a legend whose names stand as they are: matplotlib drops those that begin with _ otherwise."""
+    if not handles:
+        return
+    made = parent.legend(handles, ["name"] * len(handles), fontsize=SMALL_POINTS, **placed)
+    for text, name in zip(made.get_texts(), names, strict=True):
+        verbatim(text).set_text(name)
+
+
+def quantity(value: float | None, unit: str) -> str:
+    """Return a number with its unit at three digits and a decimal prefix: "135 MB"; n/a for None."""
+    if value is None:
+        return "n/a"
+    for size, prefix in PREFIXES:
+        if abs(value) >= 0.9995 * size:
+            return f"{_three_digits(value / size)} {prefix}{unit}"
+    return f"{_three_digits(value)} {unit}"
+
+
+def _three_digits(value: float) -> str:
+    if value == int(value) and abs(value) < 1000:
+        return f"{int(value)}"
+    return f"{value:.{max(0, 2 - (abs(value) >= 9.995) - (abs(value) >= 99.95))}f}"
