@@ -70,6 +70,7 @@ def dtype_of(obj: Any) -> np.dtype[Any]:
     """Return the numpy type that the dtype argument of shared.array or local.array names."""
     if isinstance(obj, VectorMaker):
         return obj.dtype
+    obj = types.of_record(obj)
     element = None if isinstance(obj, Cast) else types.element_type(obj)
     return np.dtype(obj.dtype) if isinstance(obj, Cast) else DTYPES[element] if element else np.dtype(obj)
 

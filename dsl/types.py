@@ -229,8 +229,18 @@ def record_type(dtype: np.dtype[Any]) -> RecordType:
     return RecordType(tuple(fields), dtype.itemsize, dtype.alignment, dtype.isalignedstruct)
 
 
+def of_record(obj: Any) -> Any:
+    """Return numpy's dtype of numba's type of a record (`numba.from_dtype`), anything else as it is."""
+    if type(obj).__name__ != "Record" or not type(obj).__module__.startswith("numba.core.types"):
+        return obj
+    from numba.np.numpy_support import as_dtype
+
+    return as_dtype(obj)
+
+
 def stored_type(obj: Any) -> str | RecordType | None:
     """Return the type of what an array of a dtype holds, a number or a record; None for no dtype."""
+    obj = of_record(obj)
     return record_type(obj) if isinstance(obj, np.dtype) and obj.fields else element_type(obj)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 
@@ -183,6 +184,26 @@ def test_records_in_shared_and_local_memory_have_the_records_stride():
     # 24 bytes are 6 words: lanes l and l + 16 meet in a bank of 4 bytes; of 8 bytes, halves go apart.
     assert run.static_shared_bytes == 32 * 24
     assert (run.counters.shared_store.requests, run.counters.shared_store.wavefronts) == (2, 2 + 2)
+
+
+OF_NUMBA = numba.from_dtype(BODY)
+
+
+@cuda.jit
+def in_shared_by_numbas_type(a, out):
+    i = cuda.threadIdx.x
+    held = cuda.shared.array(32, OF_NUMBA)
+    mine = cuda.local.array(1, OF_NUMBA)
+    held[i].mass = a[i].mass
+    mine[0].mass = i
+    cuda.syncthreads()
+    out[i] = held[31 - i].mass + mine[0].mass
+
+
+def test_numbas_type_of_a_record_is_its_dtype():
+    run, (a, out) = agreed(in_shared_by_numbas_type, 1, 32, lambda: (bodies(), np.zeros(32)))
+    assert out.tolist() == [a["mass"][31 - i] + i for i in range(32)]
+    assert run.static_shared_bytes == 32 * 24
 
 
 @cuda.jit
