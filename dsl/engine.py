@@ -51,6 +51,7 @@ from gpusim.coalescer import (
 from gpusim.constant import different_addresses_entry
 from gpusim.errors import LaunchRefused, UserError
 from gpusim.memory import GlobalMemory
+from gpusim.observer import Site
 from gpusim.runtime import cache_home
 from gpusim.scheduler import shuffled
 from gpusim.shared import (
@@ -132,6 +133,11 @@ class Compiled:
     def count_rows(self) -> int:
         """Return the rows of counts: one a memory instruction, then those of merged instructions."""
         return len(self.sites) + sum(map(len, self.wide.values()))
+
+    @property
+    def named_sites(self) -> list[Site]:
+        """Return what the access sites of trace records are, by their numbers."""
+        return [Site(i.array, i.loc.file, i.loc.line) for _, i in (*self.sites, *self.moves)]
 
     @cached_property
     def orders_blocks(self) -> bool:

@@ -385,6 +385,8 @@ class _Run:
         """Run the grid wave by wave and replay each wave's trace; return the hierarchy's counters."""
         caches = self.device.hierarchy
         caches.begin(self.occupancy.l1_bytes, self.kernel)
+        if caches.observer is not None:
+            caches.observer.begin(self.compiled.named_sites)
         advance = _advance(progress, messages.linear_count(self.grid))
         for first, count, sm in self._waves():
             records, offsets = wave(first, count, advance)

@@ -12,7 +12,8 @@ the turns stand for it; and merging of requests of several SMs (fact 2). Checked
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections import deque
+from collections.abc import Hashable, Iterator
 
 import numpy as np
 
@@ -20,12 +21,14 @@ from gpusim.arch import Arch
 from gpusim.cache import MAX_LINE, Cache, clear, dirty_sectors, drop, fetch_table, load, new_cache, row_of
 from gpusim.counters import Hierarchy
 from gpusim.l2 import COUNTS, L1_LOAD_HITS, L1_LOAD_MISSES, L2, l2_atomic, l2_load, l2_store
+from gpusim.observer import Observer
 from gpusim.runtime import jit, jit_inlined, popcount, signed
 from gpusim.trace import KIND_SHIFT, LINE_BYTES, LINE_SHIFT, SECTOR_BYTES, Kind
 
 LOAD, STORE, RED, ATOM = int(Kind.LOAD), int(Kind.STORE), int(Kind.RED), int(Kind.ATOM)
 LOCAL_LOAD, LOAD_L2, FIRST_MARK = int(Kind.LOCAL_LOAD), int(Kind.LOAD_L2), int(Kind.WARP)
 ONE_SECTOR = fetch_table(1)
+ALL_ROUNDS = (1 << 63) - 1
 
 
 @jit_inlined
@@ -82,22 +85,29 @@ def _replay(
     end: np.ndarray,
     sm: np.ndarray,
     quantum: int,
-) -> None:
-    """Give every block its turns, in the order of their indices, while `at` moves to `end`."""
+    rounds: int,
+) -> bool:
+    """Give every block up to `rounds` turns, in the order of their indices, while `at` moves to `end`.
+
+    Return whether the last of them found a block that was not at its end.
+    """
     blocks = len(sm)
     running = True
-    while running:
+    while running and rounds > 0:
         running = False
+        rounds -= 1
         for b in range(blocks):
             if at[b] < end[b]:
                 at[b] = _turn(l1, l2, counts, sm[b], records, at[b], end[b], quantum)
                 running = True
+    return running
 
 
 class MemorySystem:
     """Hold the caches of one GPU from launch to launch: begin, replay wave after wave, end.
 
-    arch: the sizes. l2: "cold" empties L2 at each begin, "warm" keeps it.
+    arch: the sizes. l2: "cold" empties L2 at each begin, "warm" keeps it. observer: who watches the replay,
+    turn by turn; nobody at first.
     """
 
     def __init__(self, arch: Arch, l2: str = "cold") -> None:
@@ -107,6 +117,7 @@ class MemorySystem:
             raise ValueError(f"{arch.l2_partitions} L2 partitions; 1 and 2 are modelled")
         self.arch = arch
         self.cold = l2 == "cold"
+        self.observer: Observer | None = None
         cache = new_cache(arch.l2_partitions, arch.l2_bytes // arch.l2_partitions, arch.l2_ways)
         self._l2 = L2(
             cache,
@@ -155,7 +166,19 @@ class MemorySystem:
         if len(records) and int(records.max()) >> LINE_SHIFT > MAX_LINE:
             raise ValueError("the trace has an address of 256 GiB or more")
         start, end = offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64)
-        _replay(self._l1, self._l2, self._counts, records, start, end, sm, quantum)
+        if self.observer is None:
+            _replay(self._l1, self._l2, self._counts, records, start, end, sm, quantum, ALL_ROUNDS)
+        else:
+            turns = self._turns(self._l1, records, start, end, sm, quantum)
+            self.observer.wave(records, offsets, sm, turns)
+            deque(turns, maxlen=0)  # what is not watched counts all the same
+
+    def _turns(
+        self, l1: Cache, records: np.ndarray, at: np.ndarray, end: np.ndarray, sm: np.ndarray, quantum: int
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Replay a wave turn by turn; yield where the blocks are and the counts after each."""
+        while _replay(l1, self._l2, self._counts, records, at, end, sm, quantum, 1):
+            yield at, self._counts
 
     def end(self) -> Hierarchy:
         """Return the counts since `begin`; dirty_bytes is all that is dirty in L2 now."""

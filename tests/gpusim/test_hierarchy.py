@@ -9,7 +9,7 @@ import pytest
 
 from gpusim.arch import H200
 from gpusim.hierarchy import MemorySystem
-from gpusim.l2 import home_of, partition_of_sm
+from gpusim.l2 import L1_LOAD_MISSES, home_of, partition_of_sm
 from gpusim.trace import Kind, pack
 
 KB, MB = 1 << 10, 1 << 20
@@ -321,6 +321,34 @@ def test_refuses_what_cannot_be_replayed():
         MemorySystem(H200, l2="hot")
     with pytest.raises(ValueError, match="3 L2 partitions"):
         MemorySystem(replace(H200, l2_partitions=3))
+
+
+class Watching:
+    """Keep where the blocks are after each turn, of the first `turns` turns."""
+
+    def __init__(self, turns=1 << 30):
+        self.turns, self.places, self.misses = turns, [], []
+
+    def wave(self, records, offsets, sm, turns):
+        for _, (at, counts) in zip(range(self.turns), turns, strict=False):
+            self.places.append(at.tolist())
+            self.misses.append(int(counts[L1_LOAD_MISSES]))
+
+
+def test_an_observer_sees_where_every_block_is_after_each_turn():
+    system = MemorySystem(H200)
+    system.observer = watching = Watching()
+    run([stream(range(5)), stream(range(9, 11))], quantum=2, system=system)
+    assert watching.places == [[2, 7], [4, 7], [5, 7]]
+    assert watching.misses == [16, 24, 28]
+
+
+@pytest.mark.parametrize("turns", [0, 1, 1 << 30])
+def test_what_is_watched_is_what_would_have_been_counted(turns):
+    blocks = [stream([b, 40 + b, 7, b], kind) for b in range(9) for kind in (LOAD, STORE, ATOM)]
+    alone, watched = MemorySystem(H200), MemorySystem(H200)
+    watched.observer = Watching(turns)
+    assert run(blocks, quantum=1, system=watched) == run(blocks, quantum=1, system=alone)
 
 
 def test_an_empty_wave_counts_nothing():
