@@ -304,8 +304,11 @@ def simulate(
     return 1 if any(map(failed, launches)) or (by_line and not lines_add_up(launches)) else 0
 
 
-def simulated(kernel: str, gpu: str, l2: str, rest: dict[str, Any]) -> list[Any]:
-    """Return the launches of a kernel on a simulated GPU; rest: the kernel's options and how to run it."""
+def simulated(kernel: str, gpu: str, l2: str, rest: dict[str, Any], observer: Any = None) -> list[Any]:
+    """Return the launches of a kernel on a simulated GPU; rest: the kernel's options and how to run it.
+
+    observer: who watches the replay (gpusim/observer.py).
+    """
     from dsl.device import Device
     from gpusim.arch import get_arch
     from gpusim.launch import Registers
@@ -313,6 +316,8 @@ def simulated(kernel: str, gpu: str, l2: str, rest: dict[str, Any]) -> list[Any]
     from kernels_sim.run import run_problem
 
     device = Device(get_arch(gpu), l2=l2, atomic_order=rest.pop("atomic_order"))
+    if observer is not None:
+        device.hierarchy.observer = observer
     regs, settings = (
         rest.pop("regs"),
         {k: rest.pop(k) for k in ("counts_only", "engine", "max_steps", "strict_index")},
@@ -380,6 +385,42 @@ def problem_of(
         values["seed"] = seed
     options = spec.options(**values)
     return spec.build(options, Data(seed, virtual=counts_only)), {"seed": seed, **asdict(options)}
+
+
+@cli.command(cls=KernelCommand, epilog=FILE_ARGUMENT)
+@click.argument("kernel")
+@click.option("--out", required=True, metavar="FILE", help="A name in .json or .json.gz, for "
+                                                           "https://ui.perfetto.dev.")
+@click.option("--max-slices", type=click.IntRange(1), metavar="N",
+              help="Slices of blocks and phases to keep; beyond, SMs are left out. Default: 100,000.")
+@running
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random "
+                                                                                   "inputs.")
+def timeline(kernel: str, gpu: str, l2: str, out: str, max_slices: int | None, **rest: Any) -> int:
+    """Run a kernel and write its replay as a trace for Perfetto: what each SM's blocks do, turn by turn.
+
+    The clock is that of the replay, requests and barriers; it is no time of the card.
+    """
+    from gpusim.errors import UnsupportedFeature
+    from gpusim.output import write_whole
+    from kernels_sim.run import failed
+    from visualize.replay_log import MAX_SLICES, ReplayLog
+    from visualize.trace_events import check_name, engine_with_trace, said, trace, without_trace, written
+
+    check_name(out)
+    check_writable(out)
+    log = ReplayLog(max_slices or MAX_SLICES)
+    engine = engine_with_trace(rest["engine"])
+    try:
+        launches = simulated(kernel, gpu, l2, rest | {"engine": engine}, log)
+    except UnsupportedFeature as refusal:
+        raise without_trace(kernel, refusal) from None
+    found = trace(launches, log)
+    write_whole(Path(out), written(found, out))
+    click.echo(f"{out}: {said(found)}")
+    if any(map(failed, launches)):
+        return fail("a value or a counter is not what it should be; simulate says which", 1)
+    return 0
 
 
 @cli.command(cls=Command, context_settings={"allow_interspersed_args": False})
