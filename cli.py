@@ -309,6 +309,12 @@ def simulated(kernel: str, gpu: str, l2: str, rest: dict[str, Any], observer: An
 
     observer: who watches the replay (gpusim/observer.py).
     """
+    return simulated_problem(kernel, gpu, l2, rest, observer)[1]
+
+
+def simulated_problem(kernel: str, gpu: str, l2: str, rest: dict[str, Any],
+                      observer: Any = None) -> tuple[Any, list[Any]]:  # fmt: skip
+    """Return the problem of a kernel and its launches; see `simulated`."""
     from dsl.device import Device
     from gpusim.arch import get_arch
     from gpusim.launch import Registers
@@ -337,7 +343,7 @@ def simulated(kernel: str, gpu: str, l2: str, rest: dict[str, Any], observer: An
         )
     for launch, note in zip(launches, spilled, strict=False):
         launch.notes += (note,)
-    return launches
+    return problem, launches
 
 
 def registers_of_ptxas(problem: Any, gpu: str) -> list[str]:
@@ -634,14 +640,20 @@ def validate(folder: str | None, only: tuple[str, ...], every: bool, processes: 
              out: str | None) -> None:  # fmt: skip
     """Simulate all recorded measurements again and print how far the numbers lie apart. No GPU is needed."""
     from gpusim.accuracy import accuracy_text
-    from kernels_real.recordings import FOLDER, by_problem, read_all
 
     check_writable(out)
+    emit(accuracy_text(recorded_entries(folder, only, processes), every), out)
+
+
+def recorded_entries(folder: str | None, only: Sequence[str], processes: int | None) -> dict[str, list[Any]]:
+    """Return title -> entries of recorded launches, simulated again; only: of these kernels, if any."""
+    from kernels_real.recordings import FOLDER, by_problem, read_all
+
     recorded = [r for r in read_all(Path(folder) if folder else FOLDER) if not only or r.job.kernel in only]
     found: dict[str, list[Any]] = {}
     for backend, own in in_processes(by_problem(recorded), processes or min(4, os.cpu_count() or 1)):
         found.setdefault(SAME_OR_TWIN[backend], []).extend(own)
-    emit(accuracy_text({t: found[t] for t in SAME_OR_TWIN.values() if t in found}, every), out)
+    return {t: found[t] for t in SAME_OR_TWIN.values() if t in found}
 
 
 SAME_OR_TWIN = {
@@ -764,58 +776,126 @@ def as_written(option: click.Parameter) -> click.Parameter:
     return made
 
 
-PICTURES = {"memory-chart": "memory_chart", "roofline": "roofline"}
+PICTURES = {"memory-chart": "memory_chart", "roofline": "roofline", "occupancy": "occupancy_chart",
+            "sweep": "sweep", "pipeline": "pipeline", "compare": "compare"}  # fmt: skip
 """Kind of picture -> its module of visualize."""
 
 
 @cli.command(cls=PlotCommand, epilog=FILE_ARGUMENT)
-@click.argument("kind", type=click.Choice(list(PICTURES)))
-@click.argument("kernels", nargs=-1, required=True, metavar="KERNEL...")
+@click.argument("kind", type=click.Choice(list(PICTURES)), metavar="KIND")
+@click.argument("kernels", nargs=-1, metavar="KERNEL...")
+@click.option("--over", metavar="NAME=A,B,...", help="sweep: the values that an option takes.")
+@click.option("--metric", metavar="NAME", help="sweep: the metric to draw; default: dram__bytes_read.sum.")
+@click.option("--from", "folder", metavar="DIR", help="compare: recorded measurements of one's own.")
 @running
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random "
                                                                                    "inputs.")
 @click.option("--out", metavar="FILE", help="A file that ends in .png, .svg or .pdf; default: KIND.png here.")
-def plot(kind: str, kernels: tuple[str, ...], gpu: str, l2: str, out: str | None, **rest: Any) -> int:
+def plot(kind: str, kernels: tuple[str, ...], out: str | None, **rest: Any) -> int:
     """Draw what kernels did, with the numbers of the report.
 
     memory-chart: threads, L1, L2 and DRAM, with the bytes between them. roofline: FLOPs a byte at each level
-    under the roofs of the GPU. Kernels share the picture; an option holds for every kernel that has it.
+    under the roofs of the GPU. occupancy: blocks an SM over threads, registers and shared memory. sweep: a
+    metric over an option. pipeline: launches and buffers, with bytes. compare: simulated against recorded
+    measurements, of all kernels where none is named. Kernels share a picture; an option holds for every
+    kernel that has it.
     """
-    from importlib import import_module
-
-    from kernels_sim.run import failed
     from visualize.save import picture_format, save
 
     target = Path(out or f"{kind}.png")
     picture_format(target)
     check_writable(str(target))
-    runs = [plotted(kernel, gpu, l2, rest) for kernel in kernels]
-    save(import_module(f"visualize.{PICTURES[kind]}").figure(runs), target)
+    check_kind(kind, kernels, rest)
+    runs: list[Any] = []
+    save(drawn(kind, kernels, rest, runs), target)
     click.echo(f"wrote {target}")
-    wrong = [run.title for run in runs if any(map(failed, run.launches))]
+    return told_wrong(runs)
+
+
+def check_kind(kind: str, kernels: Sequence[str], rest: dict[str, Any]) -> None:
+    """Refuse a picture without kernels, and options that belong to another kind of picture."""
+    if not kernels and kind != "compare":
+        raise click.UsageError(f"{kind} needs a KERNEL; see list")
+    if kind == "sweep" and "=" not in (rest["over"] or ""):
+        raise click.UsageError("sweep needs --over NAME=A,B,..., such as --over N=256,512,1024")
+    for name, option, own in (("over", "--over", "sweep"), ("metric", "--metric", "sweep"),
+                              ("folder", "--from", "compare")):  # fmt: skip
+        if rest[name] is not None and kind != own:
+            raise click.UsageError(f"{option} belongs to {own}, not to {kind}")
+
+
+def drawn(kind: str, kernels: Sequence[str], rest: dict[str, Any], runs: list[Any]) -> Any:
+    """Return the figure of a kind; add what was run for it to `runs`."""
+    from importlib import import_module
+
+    figure = import_module(f"visualize.{PICTURES[kind]}").figure
+    over, metric, folder = (rest.pop(name) for name in ("over", "metric", "folder"))
+    if kind == "compare":
+        return figure(recorded_entries(folder, kernels, None))
+    if kind == "sweep":
+        from gpusim.metrics import find
+
+        name, _, values = over.partition("=")
+        wanted = find(metric or "dram__bytes_read.sum").name
+        runs += [plotted(k, rest, name, value)[0] for k in kernels for value in values.split(",")]
+        return figure(runs, name, wanted)
+    made = [plotted(kernel, rest) for kernel in kernels]
+    runs += [run for run, _ in made]
+    if kind == "pipeline":
+        return figure(runs, {run.title: buffer_names(problem) for run, problem in made})
+    return figure(runs)
+
+
+def told_wrong(runs: Sequence[Any]) -> int:
+    """Return 1 and name the runs, if any, whose result is not what the reference says; else 0."""
+    from kernels_sim.run import failed
+
+    wrong = dict.fromkeys(run.title for run in runs if any(map(failed, run.launches)))
     return fail(f"{', '.join(wrong)}: not what the reference says; see simulate", 1) if wrong else 0
 
 
-def plotted(kernel: str, gpu: str, l2: str, rest: dict[str, Any]) -> Any:
-    """Return the launches of one kernel as a run with a title; rest: the options of all kernels, and how to
-    run."""
+def plotted(kernel: str, rest: dict[str, Any], over: str = "", value: str = "") -> tuple[Any, Any]:
+    """Return a kernel's launches as a run with a title, and its problem.
+
+    rest: the options of all kernels, and how to run. over, value: an option that this run has instead, which
+    the title leaves out.
+    """
     from visualize.run import Run
 
-    own = {str(p.name) for p in click.get_current_context().command.params}
-    mine, given = dict.fromkeys(own & rest.keys()), {}
-    for option in kernel_params(kernel):
-        value = rest.get(str(option.name))
-        if value is None and option.required:
-            raise click.MissingParameter(ctx=click.get_current_context(), param=option)
-        if value is not None or is_file_option(option):
-            given[str(option.name)] = taken_by(option, kernel, value)
-    launches = simulated(kernel, gpu, l2, {name: rest[name] for name in mine} | given)
-    return Run(run_title(kernel, launches[0].options, given), tuple(launches))
+    options = kernel_params(kernel)
+    if over and over not in [o.name for o in options]:
+        raise click.UsageError(f"{kernel} has no option {over} to sweep")
+    context = click.get_current_context()
+    given = {}
+    for option in options:
+        written = value if option.name == over else rest.get(str(option.name))
+        if written is None and option.required:
+            raise click.MissingParameter(ctx=context, param=option)
+        if written is not None or option in FILE_OPTIONS:  # those have no defaults beside click's
+            given[str(option.name)] = taken_by(option, kernel, written)
+    mine = {str(p.name): rest[str(p.name)] for p in context.command.params if p.name in rest}
+    gpu, l2 = mine.pop("gpu"), mine.pop("l2")
+    problem, launches = simulated_problem(kernel, gpu, l2, mine | given)
+    said = {k: v for k, v in launches[0].options.items() if k != over}
+    return Run(run_title(kernel, said, given), tuple(launches)), problem
 
 
-def is_file_option(option: click.Parameter) -> bool:
-    """Return whether an option is one of FILE.py:kernel, which has no defaults of its own."""
-    return option in FILE_OPTIONS
+def buffer_names(problem: Any) -> list[dict[str, str]]:
+    """Return, for each launch of a problem, parameter -> the name of the array that it was given.
+
+    An array is called as the problem calls it, or as the first launch that takes it does.
+    """
+    import inspect
+
+    known = {id(array): name for name, array in (problem.inputs | problem.outputs).items()}
+    found = []
+    for step in problem.steps:
+        names, parameters = {}, inspect.signature(step.kernel.py_func).parameters
+        for parameter, value in zip(parameters, step.args, strict=False):
+            if hasattr(value, "shape"):
+                names[parameter] = known.setdefault(id(value), parameter)
+        found.append(names)
+    return found
 
 
 def taken_by(option: click.Parameter, kernel: str, value: Any) -> Any:

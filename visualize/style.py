@@ -15,11 +15,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-LEVELS = {"threads": "#6b6b6b", "shared": "#e69f00", "L1": "#56b4e9", "L2": "#009e73", "DRAM": "#d55e00"}
+LEVELS = {
+    "threads": "#6b6b6b", "registers": "#7a5c8e", "shared": "#e69f00", "L1": "#56b4e9", "L2": "#009e73",
+    "DRAM": "#d55e00"}  # fmt: skip
 """Where data are -> its colour, the same in every picture."""
 KERNELS = ("#332288", "#aa4499", "#882255", "#777711", "#117777", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P")
-READ, WRITE = "#0072b2", "#cc79a7"
 MODELLED_HATCH = "////"
 INK, FAINT = "#222222", "#bbbbbb"
 TITLE_POINTS, TEXT_POINTS, SMALL_POINTS = 11, 9, 8

@@ -44,11 +44,15 @@ def make_launch() -> Callable[..., Launch]:
 
 def shown_texts(figure: Figure) -> list[Text]:
     """Return the texts that matplotlib draws; ticks beyond the limits of their axis are none of them."""
-    figure.canvas.draw()
-    renderer, found = figure.canvas.get_renderer(), []
-    with patch.object(renderer, "draw_text", lambda *_, mtext=None, **__: found.append(mtext)):
-        figure.draw(renderer)
-    return list(dict.fromkeys(found))
+    found, draw = [], Text.draw
+
+    def noted(text: Text, renderer: Any, *rest: Any) -> None:
+        found.append(text)
+        draw(text, renderer, *rest)
+
+    with patch.object(Text, "draw", noted):
+        figure.canvas.draw()
+    return [t for t in dict.fromkeys(found) if t.get_text().strip() and t.get_visible()]
 
 
 def flaws(figure: Figure) -> Iterator[str]:

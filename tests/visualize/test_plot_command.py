@@ -53,7 +53,15 @@ def original(runs):
         (["roofline", "vec_add", "--n", "many"], "'many' is not a valid integer. (vec_add)"),
         (["roofline", "vec_add", "--n", 100, "--engine", "oracle"], "engine oracle, which does not count"),
         (["roofline", "vec_add", "--out", "no/such/a.png"], "there is no directory"),
-        (["roofline"], "KERNEL"),
+        (["roofline"], "roofline needs a KERNEL"),
+        (["sweep", "vec_add", "--n", 100], "sweep needs --over NAME=A,B,..."),
+        (["sweep", "vec_add", "--over", "N=1,2"], "vec_add has no option N to sweep"),
+        (["sweep", "vec_add", "--over", "n=10,x"], "'x' is not a valid integer. (vec_add)"),
+        (["sweep", "vec_add", "--over", "n=10,20", "--metric", "gpu__time_duration.sum"], "is n/a for"),
+        (["sweep", "vec_add", "--over", "n=10,20", "--metric", "nothing"], "unknown metric 'nothing'"),
+        (["roofline", "vec_add", "--over", "n=10"], "--over belongs to sweep, not to roofline"),
+        (["pipeline", "vec_add", "--n", 100, "--engine", "oracle"], "does not tell arrays apart"),
+        (["compare", "no_such_kernel"], "no_such_kernel"),
     ],
 )
 def test_a_mistake_is_one_message_and_no_file(tmp_path, monkeypatch, capsys, words, message):
