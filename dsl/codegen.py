@@ -40,6 +40,12 @@ Others stay in the frame, and all of a kernel with mma: its fragments pass throu
 registers they would meet in thousands of phis, on which LLVM spends minutes. With 32, an array a piece, a
 kernel of three arrays of 32 took 4.7 s to compile, and 0.2 s with 16; it runs as fast.
 """
+UNROLLED_INSTRUCTIONS = 900
+"""Of WarpIR, that loops over stack slots may become; beyond, all arrays stay in the frame.
+
+flash_backward's 992 took 2.0 s to compile, and 1.0 s without, and run as fast; flash_forward has 808, and
+would run 12 % slower.
+"""
 FLAGS = vector("i1")
 
 
@@ -293,6 +299,8 @@ class WarpCode:
         self._code = t.alloca("i32")
         self._span, self._copy = range(0), 0
         self._unrolled = self._loops_to_unroll()
+        if self._unrolled_instructions() > UNROLLED_INSTRUCTIONS:
+            self._stack, self._unrolled = {}, {}
         self._runs = {b: t.alloca("i64") for b in self._busy_blocks()}
         for header in self._unrolled:
             last = self.ssa.loops[header]
@@ -472,6 +480,13 @@ class WarpCode:
             if any(isinstance(i, ir.Ld | ir.St) and self._on_stack(i) for i in instrs):
                 found[header] = trips
         return found
+
+    def _unrolled_instructions(self) -> int:
+        """Return how many instructions the loops to unroll become."""
+        return sum(
+            trips * sum(len(b.instrs) for b in self.fn.blocks[header : self.ssa.loops[header] + 1])
+            for header, trips in self._unrolled.items()
+        )
 
     def _on_stack(self, instr: ir.Ld | ir.St) -> bool:
         return instr.space == "local" and instr.array in self._stack
