@@ -36,7 +36,7 @@ def test_flash_forward_is_right_for_every_mask(dtype: str, heads: dict[str, int]
         require_right("flash_forward", N=37, Nk=43, d=16, dv=24, Br=16, Bc=32, dtype=dtype, **heads, **mask)
 
 
-@pytest.mark.parametrize(("Br", "Bc"), itertools.product((16, 64), (16, 64)))
+@pytest.mark.parametrize(("Br", "Bc"), list(itertools.product((16, 64), (16, 64))))
 def test_flash_forward_that_reads_seen_keys_alone_is_right_for_every_tile(Br: int, Bc: int) -> None:
     require_right("flash_forward", N=70, d=48, Br=Br, Bc=Bc, variant="mma", causal=True, window=30)
 
