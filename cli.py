@@ -777,7 +777,7 @@ def as_written(option: click.Parameter) -> click.Parameter:
 
 
 PICTURES = {"memory-chart": "memory_chart", "roofline": "roofline", "occupancy": "occupancy_chart",
-            "sweep": "sweep", "pipeline": "pipeline", "compare": "compare"}  # fmt: skip
+            "sweep": "sweep", "pipeline": "pipeline", "banks": "banks", "compare": "compare"}  # fmt: skip
 """Kind of picture -> its module of visualize."""
 
 
@@ -796,9 +796,9 @@ def plot(kind: str, kernels: tuple[str, ...], out: str | None, **rest: Any) -> i
 
     memory-chart: threads, L1, L2 and DRAM, with the bytes between them. roofline: FLOPs a byte at each level
     under the roofs of the GPU. occupancy: blocks an SM over threads, registers and shared memory. sweep: a
-    metric over an option. pipeline: launches and buffers, with bytes. compare: simulated against recorded
-    measurements, of all kernels where none is named. Kernels share a picture; an option holds for every
-    kernel that has it.
+    metric over an option. pipeline: launches and buffers, with bytes. banks: wavefronts a bank of each line's
+    shared accesses. compare: simulated against recorded measurements, of all kernels where none is named.
+    Kernels share a picture; an option holds for every kernel that has it.
     """
     from visualize.save import picture_format, save
 
@@ -909,8 +909,9 @@ def taken_by(option: click.Parameter, kernel: str, value: Any) -> Any:
 
 def run_title(kernel: str, options: dict[str, Any], given: dict[str, Any]) -> str:
     """Return a kernel's name with the options that were given, and its sizes."""
-    said = [f"{name}={value}" for name, value in options.items()
-            if name in given or type(value) is int and value > 1 and name != "seed"]  # fmt: skip
+    shown = {name: value for name, value in options.items()
+             if name in given or type(value) is int and value > 1 and name != "seed"}  # fmt: skip
+    said = (f"{name}={' '.join(v) if isinstance(v, tuple) else v}" for name, v in shown.items())
     return " ".join([kernel.rpartition(":")[2], *said])
 
 
