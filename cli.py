@@ -569,18 +569,36 @@ def compare(baseline: str, metrics: str | None, every: bool, out: str | None, ot
 
 def beside_measured(kernel: str, file: str | None, backend: str | None, names: Any, every: bool,
                     rest: dict[str, Any]) -> str:  # fmt: skip
-    """Return a kernel's simulated launches beside those of a file of ncu's, or of this machine's GPU."""
+    """Return a kernel's simulated launches beside those of a file, or of this machine's GPU."""
     from gpusim.beside import beside
-    from gpusim.measured import parse_measured, read_measured
+    from gpusim.measured import parse_measured
 
     configuration = rest.pop("configuration")
+    own = {str(p.name): rest[str(p.name)] for p in kernel_params(kernel)}
     if file is not None:
-        cards = read_measured(file)
+        cards = measured_in(file, kernel, own)
     else:
-        own = {str(p.name): rest[str(p.name)] for p in kernel_params(kernel)}
         text, _ = measured_text(kernel, str(backend), configuration, rest["seed"], own)
         cards = parse_measured(text, f"what {backend} measured")
     return beside(simulated(kernel, rest.pop("gpu"), rest.pop("l2"), rest), cards, names, every)
+
+
+def measured_in(file: str, kernel: str, own: dict[str, Any]) -> list[Any]:
+    """Return the launches of a file of ncu's, or those of a kernel with these options that one recorded."""
+    from gpusim.errors import BadOption
+    from gpusim.measured import read_measured
+    from kernels_real.recordings import is_recording, read
+    from kernels_sim import find
+
+    if not is_recording(Path(file)):
+        return list(read_measured(file))
+    options = find(kernel).options
+    of_kernel = [r for r in read(Path(file)) if r.job.kernel == kernel]
+    alike = [r for r in of_kernel if options(**r.job.options) == options(**own)]
+    if not alike:
+        have = "; ".join(dict.fromkeys(r.job.title for r in of_kernel)) or "nothing of this kernel"
+        raise BadOption(f"{file} has no launch of {kernel} with these options; it has: {have}")
+    return [r.measured for r in alike if r.job == alike[0].job]
 
 
 measuring = stacked(

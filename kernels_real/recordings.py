@@ -91,6 +91,16 @@ def _about(r: Recorded) -> list[Any]:
             *shapes, "" if r.local_bytes is None else r.local_bytes, error]
 
 
+def is_recording(path: Path) -> bool:
+    """Say whether a file begins as recorded measurements do; False where it cannot be read."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return False
+    first = next((line for line in lines if not line.startswith("# ")), "")
+    return tuple(first.split(",")[: len(COLUMNS)]) == COLUMNS
+
+
 def read(path: Path) -> list[Recorded]:
     """Return the recorded launches of a file; raise BadOption for another file."""
     try:

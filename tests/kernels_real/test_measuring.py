@@ -287,3 +287,14 @@ def test_the_recordings_of_the_project_can_be_built_and_are_cold() -> None:
         assert r.measured.l2 == "cold" and r.header["card"] and r.measured.values
         if ".py:" not in r.job.kernel:
             kernels_sim.find(r.job.kernel).options(**r.job.options)
+
+
+def test_compare_finds_a_kernel_with_its_options_in_recorded_measurements(capsys) -> None:
+    file = str(recordings.FOLDER / "triton.csv")
+    options = ["--N", "256", "--variant", "mma", "--dtype", "float16"]
+    assert cli.run(["compare", "flash_forward", *options, "--measured", file]) == 0
+    row = next(x for x in capsys.readouterr().out.splitlines() if x.startswith("Global Load Sectors  "))
+    assert row.split()[4:6] == ["9,216", "9,216"]  # 4 blocks: 256 of Q, 2,048 of K and V
+    assert cli.run(["compare", "flash_forward", "--N", "257", "--measured", file]) == 2
+    assert "triton.csv has no launch of flash_forward with these options; it has: flash_forward N=256 " in (
+        capsys.readouterr().err)  # fmt: skip
