@@ -313,8 +313,12 @@ def simulated(kernel: str, gpu: str, l2: str, rest: dict[str, Any], observer: An
 
 
 def simulated_problem(kernel: str, gpu: str, l2: str, rest: dict[str, Any],
-                      observer: Any = None) -> tuple[Any, list[Any]]:  # fmt: skip
-    """Return the problem of a kernel and its launches; see `simulated`."""
+                      observer: Any = None,
+                      places: dict[str, Any] | None = None) -> tuple[Any, list[Any]]:  # fmt: skip
+    """Return the problem of a kernel and its launches; see `simulated`.
+
+    places: filled with name -> device array where it is given, and results are not checked then.
+    """
     from dsl.device import Device
     from gpusim.arch import get_arch
     from gpusim.launch import Registers
@@ -333,6 +337,7 @@ def simulated_problem(kernel: str, gpu: str, l2: str, rest: dict[str, Any],
             progress.begin()  # reading and compiling the kernel and its closed form count too
         problem, options = problem_of(kernel, rest.pop("seed"), settings["counts_only"], rest)
         spilled = registers_of_ptxas(problem, gpu) if regs == "ptxas" else []
+        problem = problem if places is None else placed(problem, device, places)
         launches = run_problem(
             problem,
             device,
@@ -795,7 +800,8 @@ def as_written(option: click.Parameter) -> click.Parameter:
 
 
 PICTURES = {"memory-chart": "memory_chart", "roofline": "roofline", "occupancy": "occupancy_chart",
-            "sweep": "sweep", "pipeline": "pipeline", "banks": "banks", "compare": "compare"}  # fmt: skip
+            "sweep": "sweep", "pipeline": "pipeline", "banks": "banks",
+            "heatmap": "heatmap", "compare": "compare"}  # fmt: skip
 """Kind of picture -> its module of visualize."""
 
 
@@ -815,8 +821,9 @@ def plot(kind: str, kernels: tuple[str, ...], out: str | None, **rest: Any) -> i
     memory-chart: threads, L1, L2 and DRAM, with the bytes between them. roofline: FLOPs a byte at each level
     under the roofs of the GPU. occupancy: blocks an SM over threads, registers and shared memory. sweep: a
     metric over an option. pipeline: launches and buffers, with bytes. banks: wavefronts a bank of each line's
-    shared accesses. compare: simulated against recorded measurements, of all kernels where none is named.
-    Kernels share a picture; an option holds for every kernel that has it.
+    shared accesses. heatmap: how often each tile of each tensor is read and written. compare: simulated
+    against recorded measurements, of all kernels where none is named. Kernels share a picture; an option
+    holds for every kernel that has it.
     """
     from visualize.save import picture_format, save
 
@@ -850,6 +857,8 @@ def drawn(kind: str, kernels: Sequence[str], rest: dict[str, Any], runs: list[An
     over, metric, folder = (rest.pop(name) for name in ("over", "metric", "folder"))
     if kind == "compare":
         return figure(recorded_entries(folder, kernels, None))
+    if kind == "heatmap":
+        return figure([touched(kernel, rest, runs) for kernel in kernels])
     if kind == "sweep":
         from gpusim.metrics import find
 
@@ -860,7 +869,7 @@ def drawn(kind: str, kernels: Sequence[str], rest: dict[str, Any], runs: list[An
     made = [plotted(kernel, rest) for kernel in kernels]
     runs += [run for run, _ in made]
     if kind == "pipeline":
-        return figure(runs, {run.title: buffer_names(problem) for run, problem in made})
+        return figure(runs, {run.title: by_parameter(problem) for run, problem in made})
     return figure(runs)
 
 
@@ -872,11 +881,50 @@ def told_wrong(runs: Sequence[Any]) -> int:
     return fail(f"{', '.join(wrong)}: not what the reference says; see simulate", 1) if wrong else 0
 
 
-def plotted(kernel: str, rest: dict[str, Any], over: str = "", value: str = "") -> tuple[Any, Any]:
+def touched(kernel: str, rest: dict[str, Any], runs: list[Any]) -> Any:
+    """Return the tensors of a kernel with how often each sector was touched; add the run to `runs`."""
+    from visualize.heatmap import Touched, Touches, tensor
+
+    touches = Touches()
+    places: dict[str, Any] = {}
+    cold = rest | {"l2": "cold"}  # what is asked for does not depend on caches, and nothing runs twice
+    run, _ = plotted(kernel, cold, observer=touches, places=places)
+    runs.append(run)
+    tensors = (tensor(touches, name, a.address, a.shape, a.dtype.itemsize) for name, a in places.items())
+    return Touched(run.title, tuple(tensors))
+
+
+def placed(problem: Any, device: Any, places: dict[str, Any]) -> Any:
+    """Return a problem whose arrays lie on the device; add each to `places` by its name.
+
+    It has no reference: results stay on the device. Arrays with gaps are left where they are.
+    """
+    from dataclasses import replace
+
+    from dsl.device import DeviceArray
+
+    steps = []
+    for step, names in zip(problem.steps, buffer_names(problem), strict=True):
+        args = list(step.args)
+        for i, array in enumerate(args):
+            name = names.get(i)
+            if name is None or not getattr(array, "flags", {"C_CONTIGUOUS": True})["C_CONTIGUOUS"]:
+                continue
+            if name not in places:
+                places[name] = DeviceArray(device, array.shape, array.dtype)
+                if hasattr(array, "__array__"):
+                    places[name].copy_to_device(array)
+            args[i] = places[name]
+        steps.append(replace(step, args=tuple(args)))
+    return replace(problem, steps=tuple(steps), reference=None)
+
+
+def plotted(kernel: str, rest: dict[str, Any], over: str = "", value: str = "",
+            observer: Any = None, places: dict[str, Any] | None = None) -> tuple[Any, Any]:  # fmt: skip
     """Return a kernel's launches as a run with a title, and its problem.
 
     rest: the options of all kernels, and how to run. over, value: an option that this run has instead, which
-    the title leaves out.
+    the title leaves out. observer and places as in `simulated_problem`.
     """
     from visualize.run import Run
 
@@ -893,27 +941,37 @@ def plotted(kernel: str, rest: dict[str, Any], over: str = "", value: str = "") 
             given[str(option.name)] = taken_by(option, kernel, written)
     mine = {str(p.name): rest[str(p.name)] for p in context.command.params if p.name in rest}
     gpu, l2 = mine.pop("gpu"), mine.pop("l2")
-    problem, launches = simulated_problem(kernel, gpu, l2, mine | given)
+    problem, launches = simulated_problem(kernel, gpu, l2, mine | given, observer, places)
     said = {k: v for k, v in launches[0].options.items() if k != over}
     return Run(run_title(kernel, said, given), tuple(launches)), problem
 
 
-def buffer_names(problem: Any) -> list[dict[str, str]]:
-    """Return, for each launch of a problem, parameter -> the name of the array that it was given.
+def buffer_names(problem: Any) -> list[dict[int, str]]:
+    """Return, for each launch of a problem, number of an argument -> the name of that array.
 
     An array is called as the problem calls it, or as the first launch that takes it does.
     """
+    known = {id(array): name for name, array in (problem.inputs | problem.outputs).items()}
+    return [
+        {i: known.setdefault(id(value), parameters(step)[i]) for i, value in enumerate(step.args)
+         if hasattr(value, "shape") and value.shape}
+        for step in problem.steps
+    ]  # fmt: skip
+
+
+def parameters(step: Any) -> list[str]:
+    """Return the names of a launch's parameters."""
     import inspect
 
-    known = {id(array): name for name, array in (problem.inputs | problem.outputs).items()}
-    found = []
-    for step in problem.steps:
-        names, parameters = {}, inspect.signature(step.kernel.py_func).parameters
-        for parameter, value in zip(parameters, step.args, strict=False):
-            if hasattr(value, "shape"):
-                names[parameter] = known.setdefault(id(value), parameter)
-        found.append(names)
-    return found
+    return list(inspect.signature(step.kernel.py_func).parameters)
+
+
+def by_parameter(problem: Any) -> list[dict[str, str]]:
+    """Return, for each launch of a problem, parameter -> the name of the array that it was given."""
+    return [
+        {parameters(step)[i]: name for i, name in names.items()}
+        for step, names in zip(problem.steps, buffer_names(problem), strict=True)
+    ]
 
 
 def taken_by(option: click.Parameter, kernel: str, value: Any) -> Any:

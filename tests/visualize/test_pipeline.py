@@ -59,7 +59,7 @@ def test_the_edges_of_a_shipped_problem_add_up_to_its_counters():
     settings = {"seed": 0, "atomic_order": None, "regs": None, "counts_only": True, "engine": "auto",
                 "max_steps": None, "strict_index": False}  # fmt: skip
     problem, launches = cli.simulated_problem("standard_attention", "h200", "cold", settings | {"N": 64})
-    found = pipeline.graph(Run("a", tuple(launches)), cli.buffer_names(problem))
+    found = pipeline.graph(Run("a", tuple(launches)), cli.by_parameter(problem))
     for i, launch in enumerate(launches):
         node, c = ("launch", i), launch.counters
         assert found.in_degree(node, "bytes") == 32 * c.global_load.sectors
