@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, redirect_stdout, suppress
 from errno import EBADF
 from pathlib import Path
@@ -949,14 +949,26 @@ def plotted(kernel: str, rest: dict[str, Any], over: str = "", value: str = "",
 def buffer_names(problem: Any) -> list[dict[int, str]]:
     """Return, for each launch of a problem, number of an argument -> the name of that array.
 
-    An array is called as the problem calls it, or as the first launch that takes it does.
+    An array is called as the problem calls it, or as the first launch that takes it does; of two of one name
+    the second is "x (2)".
     """
     known = {id(array): name for name, array in (problem.inputs | problem.outputs).items()}
-    return [
-        {i: known.setdefault(id(value), parameters(step)[i]) for i, value in enumerate(step.args)
-         if hasattr(value, "shape") and value.shape}
-        for step in problem.steps
-    ]  # fmt: skip
+    found = []
+    for step in problem.steps:
+        arrays = {i: a for i, a in enumerate(step.args) if getattr(a, "shape", ())}
+        for i, array in arrays.items():
+            if id(array) not in known:
+                known[id(array)] = unused(parameters(step)[i], known.values())
+        found.append({i: known[id(array)] for i, array in arrays.items()})
+    return found
+
+
+def unused(name: str, taken: Iterable[str]) -> str:
+    """Return a name, or with the first number from 2 on where it is taken."""
+    from itertools import chain, count
+
+    names = chain([name], (f"{name} ({n})" for n in count(2)))
+    return next(free for free in names if free not in taken)
 
 
 def parameters(step: Any) -> list[str]:

@@ -52,6 +52,24 @@ def test_a_launch_whose_arrays_are_not_told_apart_is_refused(make_launch):
         pipeline.figure([make_launch(engine="oracle")])
 
 
+def test_arrays_are_called_as_the_problem_calls_them_and_no_two_alike():
+    import numpy as np
+
+    import cli
+    from kernels_sim.problem import Problem, Step
+
+    class Kernel:
+        @staticmethod
+        def py_func(x, n, y):
+            pass
+
+    a, b, c = np.zeros(3), np.zeros(3), np.zeros(3)
+    steps = (Step(Kernel, (1,), (1,), (a, 3, b)), Step(Kernel, (1,), (1,), (c, np.int32(1), a)))
+    problem = Problem("p", steps, {"out": b})
+    assert cli.buffer_names(problem) == [{0: "x", 2: "out"}, {0: "x (2)", 2: "x"}]
+    assert cli.by_parameter(problem) == [{"x": "x", "y": "out"}, {"x": "x (2)", "y": "x"}]
+
+
 def test_the_edges_of_a_shipped_problem_add_up_to_its_counters():
     import cli
     from visualize.run import Run
