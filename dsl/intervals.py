@@ -324,6 +324,8 @@ def _computed(op: str, operands: list[Interval | None]) -> Interval | None:
     known = [v for v in operands if v is not None]
     if len(known) < len(operands):
         return None
+    if any(lo > hi for lo, hi in known):  # no number: what is known contradicts itself, as code never runs
+        return TOP
     table = _UNARY if len(known) == 1 else _BINARY
     return table[op](*known) if op in table else TOP
 

@@ -670,3 +670,19 @@ def test_a_launch_can_be_copied_with_the_accesses_of_its_lines(copied):
     assert len(launched.accesses) == 3
     assert again.accesses == tuple(launched.accesses)
     assert again.counters == launched.counters
+
+
+@cuda.jit
+def dividing_in_dead_code(x):
+    w = 0
+    while w < 0:
+        w += 1
+        x[w % 3] = w // w + w % w + (w << w) + (w >> w)
+    x[0] = 5
+
+
+def test_arithmetic_in_a_loop_that_never_runs_compiles():
+    # w is at least 1 behind the addition, and below 1 by the test: no number at all.
+    x = np.zeros(4, "i4")
+    run(dividing_in_dead_code, 1, 32, x)
+    assert x.tolist() == [5, 0, 0, 0]
