@@ -191,11 +191,9 @@ def checks(problem: Problem) -> tuple[Check, ...]:
     errors = {name: largest_error(problem.outputs[name], ref) for name, ref in expected.items()}
     if problem.summed is not None and not max(errors.values()) <= problem.tolerance:
         terms = problem.summed()
-    return tuple(
-        Check(name, largest_error(problem.outputs[name], ref, terms.get(name, 0.0)), problem.tolerance,
-              terms.get(name, 0.0))
-        for name, ref in expected.items()
-    )  # fmt: skip
+        errors |= {name: largest_error(problem.outputs[name], expected[name], n) for name, n in terms.items()}
+    limit = problem.tolerance
+    return tuple(Check(name, error, limit, terms.get(name, 0.0)) for name, error in errors.items())
 
 
 def largest_error(values: np.ndarray, expected: np.ndarray, terms: float = 0.0) -> float:
