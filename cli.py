@@ -193,6 +193,9 @@ max_steps_option = click.option(
     help="Steps of a warp after which a loop counts as endless: a pass of while, or 1,000 of for.",
 )
 strict_index_option = click.option("--strict-index", is_flag=True, help="Make a negative index an error.")
+seed_option = click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs."
+)
 out_option = click.option("--out", metavar="FILE", help="Write there instead of on the screen, whole or not "
                                                         "at all.")
 running = stacked(
@@ -276,8 +279,7 @@ def cli() -> None:
 @cli.command(cls=KernelCommand, epilog=FILE_ARGUMENT)
 @click.argument("kernel")
 @running
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random "
-                                                                                   "inputs.")
+@seed_option
 @showing
 def simulate(
     kernel: str,
@@ -405,8 +407,7 @@ def problem_of(
 @click.option("--max-slices", type=click.IntRange(1), metavar="N",
               help="Slices of blocks and phases to keep; beyond, SMs are left out. Default: 100,000.")
 @running
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random "
-                                                                                   "inputs.")
+@seed_option
 def timeline(kernel: str, gpu: str, l2: str, out: str, max_slices: int | None, **rest: Any) -> int:
     """Run a kernel and write its replay as a trace for Perfetto: what each SM's blocks do, turn by turn.
 
@@ -549,8 +550,7 @@ class CompareCommand(KernelCommand):
 @click.option("--metrics", metavar="LIST", help="Only these metrics, with commas between.")
 @click.option("--all", "every", is_flag=True, help="Metrics that are equal or not comparable, too.")
 @running
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random "
-                                                                                   "inputs.")
+@seed_option
 @out_option
 def compare(baseline: str, metrics: str | None, every: bool, out: str | None, other: str | None = None,
             measured: str | None = None, backend: str | None = None, **rest: Any) -> None:  # fmt: skip
@@ -617,8 +617,7 @@ measuring = stacked(
 @cli.command(cls=KernelCommand, epilog=FILE_ARGUMENT)
 @click.argument("kernel")
 @measuring
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random "
-                                                                                   "inputs.")
+@seed_option
 @out_option
 def measure(kernel: str, backend: str, configuration: tuple[str, ...], seed: int, out: str | None,
             **options: Any) -> int:  # fmt: skip
@@ -812,8 +811,7 @@ PICTURES = {"memory-chart": "memory_chart", "roofline": "roofline", "occupancy":
 @click.option("--metric", metavar="NAME", help="sweep: the metric to draw; default: dram__bytes_read.sum.")
 @click.option("--from", "folder", metavar="DIR", help="compare: recorded measurements of one's own.")
 @running
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random "
-                                                                                   "inputs.")
+@seed_option
 @click.option("--out", metavar="FILE", help="A file that ends in .png, .svg or .pdf; default: KIND.png here.")
 def plot(kind: str, kernels: tuple[str, ...], out: str | None, **rest: Any) -> int:
     """Draw what kernels did, with the numbers of the report.
