@@ -11,10 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from gpusim import metrics
-from gpusim.errors import BadOption, UnknownName, reason
+from gpusim.errors import BadOption, reason
 from gpusim.ncu_csv import IDENTITY, MISSING, cut_off, parse_number, scale_of, table
 
 Number = int | float
@@ -133,15 +134,14 @@ def by_label(label: str, section: str = "", unit: str = "") -> str:
     return found[0].name if len(found) == 1 else label
 
 
+@cache
 def canonical(name: str) -> str:
     """Return the name that gpusim/metrics.py has for a metric, from an alias or an older name."""
     for pattern, instead in OLDER:
         if re.fullmatch(pattern, name):
             name = re.sub(pattern, instead, name)
-    try:
-        return metrics.find(name).name if "__" in name else name
-    except UnknownName:
-        return name
+    found = metrics.named(name) if "__" in name else None
+    return found.name if found else name
 
 
 def base_unit(unit: str) -> str:

@@ -26,6 +26,7 @@ __all__ = [
     "find",
     "in_section",
     "kind",
+    "named",
     "row_names",
     "select",
     "value",
@@ -66,12 +67,9 @@ def find(name: str) -> Metric:
     if not isinstance(name, str):
         raise UnknownName(f"a metric is asked for by its name, such as launch__grid_size, not by {name!r}; "
                           "`explain` lists them all")
-    if name in _BY_NAME:
-        return _BY_NAME[name]
-    short = [full for full in _BY_NAME if full.startswith(name + ".")]
-    if len(short) == 1:
-        return _BY_NAME[short[0]]
-    if short:
+    if found := named(name):
+        return found
+    if short := _with_rollup(name):
         raise UnknownName(f"metric {name!r} needs a rollup: {', '.join(short)}")
     labelled = [m for m in METRICS if m.label.lower() == name.strip().lower()]
     if len(labelled) == 1:
@@ -79,6 +77,17 @@ def find(name: str) -> Metric:
     if labelled:
         raise UnknownName(f"{name!r} is the label of {' and of '.join(m.name for m in labelled)}; name one")
     raise UnknownName(f"unknown metric {name!r}; {_nearest(name)}`explain` lists them all")
+
+
+def named(name: str) -> Metric | None:
+    """Return the metric of ncu's name, with its rollup or without where only one is known, or of an alias;
+    None where there is none."""
+    short = [] if name in _BY_NAME else _with_rollup(name)
+    return _BY_NAME.get(short[0] if len(short) == 1 else name)
+
+
+def _with_rollup(name: str) -> list[str]:
+    return [full for full in _BY_NAME if full.startswith(name + ".")]
 
 
 def _nearest(name: str) -> str:

@@ -94,6 +94,12 @@ def test_older_names_are_those_of_the_table(older: str, name: str) -> None:
     assert canonical(name) in {m.name for m in METRICS} | {"a_metric__of_next_year.sum"}
 
 
+def test_names_that_are_not_in_the_table_are_kept_without_a_search_for_like_ones(monkeypatch) -> None:
+    """A raw page has some 550 columns a launch, and a search takes 50 ms."""
+    monkeypatch.setattr(metrics, "_nearest", lambda name: pytest.fail(f"{name} was searched for"))
+    assert canonical("device__attribute_of_no_table") == "device__attribute_of_no_table"
+
+
 def test_every_label_of_the_table_is_found_in_its_section() -> None:
     once = [m for m in METRICS if sum(n.label == m.label and n.section == m.section for n in METRICS) == 1]
     assert len(once) > 100
