@@ -75,6 +75,8 @@ def record(parts: Sequence[Part], end: float, folder: Path, said: dict[str, str]
         pairs = [] if session is None else session.pairs
         found = recorded.setdefault(backend, [])
         found += from_session(pairs)
+        for outcome in (o for o, rows in pairs if o.launches and not rows):
+            print(f"ncu has not all launches of {outcome.job.title}: {outcome.launches}", file=sys.stderr)
         bad += len(part) - sum(bool(rows) and not o.wrong for o, rows in pairs)
         if found:
             write_whole(folder / f"{backend}.csv", to_text(found, said))

@@ -58,11 +58,15 @@ class Recorded:
 
 
 def from_session(pairs: Iterable[tuple[Outcome, Sequence[Measured]]]) -> list[Recorded]:
-    """Return the recorded launches of what a run of ncu gave, with the metrics that were asked for."""
+    """Return the recorded launches of what a run of ncu gave, with the metrics that were asked for.
+
+    A job whose launches ncu has not all (joined() says which) has none.
+    """
     made = []
     for outcome, rows in pairs:
         worst = max(outcome.errors.values(), default=None)
-        for step, (row, launch) in enumerate(zip(rows, outcome.launches, strict=True)):
+        launches = outcome.launches if rows else []
+        for step, (row, launch) in enumerate(zip(rows, launches, strict=True)):
             asked = {name: value for name, value in row.values.items() if name in ASKED}
             named = replace(row, kernel=launch["name"], values=asked)
             made.append(Recorded(outcome.job, step, named, launch.get("local_bytes"), worst))

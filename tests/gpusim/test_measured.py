@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gpusim import metrics
 from gpusim.errors import BadOption
 from gpusim.measured import base_unit, by_label, canonical, parse_measured, read_measured
 from gpusim.metrics import METRICS, SECTIONS
