@@ -50,7 +50,8 @@ def rebuilt(func: FunctionType, cuda: Any, made: dict[Any, Any] | None = None) -
         for name, cell in zip(func.__code__.co_freevars, func.__closure__ or (), strict=True)
     )
     copy = FunctionType(func.__code__, {**func.__globals__, **scope}, func.__name__, func.__defaults__, cells)
-    copy.__module__, copy.__qualname__ = func.__module__, func.__qualname__
+    within = func.__qualname__.rpartition(".")[0]  # numba names a kernel by __qualname__, we by __name__
+    copy.__module__, copy.__qualname__ = func.__module__, f"{within}.{func.__name__}".lstrip(".")
     return copy
 
 

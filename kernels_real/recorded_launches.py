@@ -60,7 +60,7 @@ NUMBA: dict[str, list[Options]] = {
     "matmul_tiled": [{"N": 64}, {"N": 300}, {"N": 1024}, {"N": 2080}],
     "softmax_rows": [
         {"rows": 300, "cols": 100}, {"rows": 1000, "cols": 777}, {"rows": 4096, "cols": 1024},
-        {"rows": 8192, "cols": 2048}],
+        {"rows": 8192, "cols": 2048}, {"rows": 8192, "cols": 8192}],
     "histogram": [
         {"n": 100_000, "bins": 37, "variant": "global"}, {"n": 1 << 20, "bins": 256, "variant": "global"},
         {"n": 1 << 20, "bins": 256, "variant": "shared"}, {"n": (1 << 24) + 5, "bins": 256,

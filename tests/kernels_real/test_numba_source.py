@@ -56,6 +56,14 @@ def made_with(flag: bool) -> Any:
     return kernel
 
 
+def test_a_kernel_that_was_given_a_name_has_it_in_a_profiler_too() -> None:
+    """numba makes the name that ncu shows from __qualname__."""
+    kernel = made_with(True)
+    kernel.py_func.__name__ = "ones"
+    assert rebuilt(kernel.py_func, cuda).__qualname__ == "made_with.<locals>.ones"
+    assert rebuilt(by_device_functions.py_func, cuda).__qualname__ == "by_device_functions"
+
+
 class FakeCuda:
     """Be a numba.cuda that runs one thread, thread 2, and counts what it compiles."""
 
