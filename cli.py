@@ -645,7 +645,10 @@ def measured_text(kernel: str, backend: str, configuration: Sequence[str], seed:
             raise LaunchRefused(f"nothing was measured: {outcome.failure or 'ncu saw no such launch'}")
         for name, error in outcome.errors.items():
             verdict = "WRONG" if name in outcome.wrong else "ok"
-            click.echo(f"{name}: error {error:.2g}, tolerance {outcome.tolerance:.2g}: {verdict}", err=True)
+            other = outcome.rounded.get(name)
+            said = f"; {other:,} elements rounded to the neighbour" if other else ""
+            click.echo(f"{name}: error {error:.2g}, tolerance {outcome.tolerance:.2g}: {verdict}{said}",
+                       err=True)
     said = {"kernel": kernel, "backend": backend, **{k: str(v) for k, v in given.items()}, **header()}
     return with_header(session.raw, said), any(outcome.wrong for outcome, _ in session.pairs)
 
@@ -740,7 +743,7 @@ def run_listed(jobs: str, outcomes: str, seconds: float, compile_only: bool) -> 
     """Run a list of JOBS on the GPU: the program that `measure` and kernels_real.record start under ncu."""
     from kernels_real.jobs import read_jobs
     from kernels_real.workload import compile_jobs, run_jobs
-    from kernels_sim.run import largest_error
+    from kernels_sim.check import checks
 
     def build(job: Any) -> Any:
         return problem_of(job.kernel, job.seed, False, dict(job.options))[0]
@@ -748,7 +751,7 @@ def run_listed(jobs: str, outcomes: str, seconds: float, compile_only: bool) -> 
     if compile_only:
         compile_jobs(read_jobs(Path(jobs)), build)
     else:
-        run_jobs(read_jobs(Path(jobs)), build, largest_error, Path(outcomes), seconds)
+        run_jobs(read_jobs(Path(jobs)), build, checks, Path(outcomes), seconds)
 
 
 class PlotCommand(Command):

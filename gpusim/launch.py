@@ -50,12 +50,14 @@ class Check:
     """Hold the largest error of one output, max|x - ref| / max(1, max|ref|, terms) with ref in float64.
 
     terms: root of the sum of squares of what the output adds up, where that cancels; 0 where it is not asked.
+    rounded: 8-bit elements that another order of a sum rounds to the neighbour; they are no error.
     """
 
     output: str
     error: float
     tolerance: float
     terms: float = 0.0
+    rounded: int = 0
 
 
 @dataclass(frozen=True)

@@ -132,8 +132,8 @@ def from_dict(item: dict[str, Any]) -> Launch:
         occupancy=_occupancy(item), uncounted=uncounted,
         counters=_counters(item["counters"], (*NOT_COUNTED.get(item["engine"], ()), *uncounted)),
         closed_form={str(path): int(expected) for path, expected in item["closed_form"].items()},
-        checks=tuple(Check(c["output"], float(c["error"]), float(c["tolerance"]), float(c.get("terms", 0)))
-                     for c in item["checks"]),
+        checks=tuple(Check(c["output"], float(c["error"]), float(c["tolerance"]), float(c.get("terms", 0)),
+                           int(c.get("rounded", 0))) for c in item["checks"]),
         notes=tuple(item["notes"]), options=dict(item["options"]),
         facts=tuple(Fact(**fact) for fact in item.get("facts", ())),  # a launch may have none to tell
         lines={(str(n["file"]), int(n["line"])): _sparse(n["counters"]) for n in item.get("lines", ())},

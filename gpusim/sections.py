@@ -405,14 +405,16 @@ def validation(launch: Launch) -> Section | None:
             for c in launch.checks
         )
         tables.append(Table(("Output", "Largest Error", "Tolerance", "Verdict"), errors, "lrrl",
-                            "Error: max|x - ref| / max(1, max|ref|), ref in float64" + _cancelled(launch)))
+                            "Error: max|x - ref| / max(1, max|ref|), ref in float64" + _excused(launch)))
     return Section("Validation", "Closed Form And Reference", tuple(tables)) if tables else None
 
 
-def _cancelled(launch: Launch) -> str:
-    """Say which errors are relative to the terms of a sum that cancels, and how large those are."""
-    said = ", ".join(f"{c.output} over {c.terms:.3g}" for c in launch.checks if c.terms > 1)
-    return f"; terms cancel: {said}" if said else ""
+def _excused(launch: Launch) -> str:
+    """Say which errors are relative to the terms of a sum that cancels, and what was rounded elsewhere."""
+    terms = ", ".join(f"{c.output} over {c.terms:.3g}" for c in launch.checks if c.terms > 1)
+    others = ", ".join(f"{c.rounded:,} of {c.output}" for c in launch.checks if c.rounded)
+    said = f"; terms cancel: {terms}" if terms else ""
+    return said + (f"; rounded to the neighbour: {others}" if others else "")
 
 
 def _compared(launch: Launch, path: str, expected: int) -> tuple[Cell, ...]:

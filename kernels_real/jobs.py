@@ -35,13 +35,17 @@ class Job:
 @dataclass(frozen=True)
 class Outcome:
     """Hold what came of a job: its launches as (name, grid, block), what the compiler says a thread takes,
-    the error of each output over its tolerance, and the message of what failed."""
+    the error of each output over its tolerance, and the message of what failed.
+
+    rounded: elements of 8-bit outputs that another order of a sum rounded to the neighbour.
+    """
 
     job: Job
     launches: list[dict[str, Any]] = field(default_factory=list)
     errors: dict[str, float] = field(default_factory=dict)
     tolerance: float = 0.0
     failure: str = ""
+    rounded: dict[str, int] = field(default_factory=dict)
 
     @property
     def wrong(self) -> dict[str, float]:

@@ -1,8 +1,9 @@
 """Recorded measurements: compact CSV files, a line a launch, with what was launched and what ncu counted.
 
 Lines "# key: value" first; then columns kernel, backend, options and configuration (JSON), step, launch,
-grid, block, bytes of local memory a thread (stack frame and spills), the largest error of an output; then a
-column a metric, by ncu's name and in base units. An empty cell is a metric that was not measured.
+grid, block, bytes of local memory a thread (stack frame and spills), the largest error of an output, how many
+elements of 8-bit outputs another order of a sum rounded to the neighbour; then a column a metric, by ncu's
+name and in base units. An empty cell is a metric that was not measured.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from kernels_real.metric_list import METRICS, WHERE_KNOWN
 
 FOLDER = Path(__file__).parent / "measurements"
 COLUMNS = ("kernel", "backend", "options", "configuration", "step", "launch", "grid", "block", "local_bytes",
-           "error")
+           "error", "rounded")
 
 ASKED = frozenset((*METRICS, *WHERE_KNOWN))
 """What is kept: ncu's raw page holds minima and maxima too, and 250 attributes of the device."""
@@ -39,6 +40,7 @@ class Recorded:
     measured: Measured
     local_bytes: int | None = None
     error: float | None = None
+    rounded: int | None = None
     header: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -65,11 +67,12 @@ def from_session(pairs: Iterable[tuple[Outcome, Sequence[Measured]]]) -> list[Re
     made = []
     for outcome, rows in pairs:
         worst = max(outcome.errors.values(), default=None)
+        rounded = sum(outcome.rounded.values()) or None
         launches = outcome.launches if rows else []
         for step, (row, launch) in enumerate(zip(rows, launches, strict=True)):
             asked = {name: value for name, value in row.values.items() if name in ASKED}
             named = replace(row, kernel=launch["name"], values=asked)
-            made.append(Recorded(outcome.job, step, named, launch.get("local_bytes"), worst))
+            made.append(Recorded(outcome.job, step, named, launch.get("local_bytes"), worst, rounded))
     return made
 
 
@@ -92,7 +95,7 @@ def _about(r: Recorded) -> list[Any]:
     shapes = (" ".join(map(str, shape or ())) for shape in (m.grid, m.block))
     error = "" if r.error is None else f"{r.error:.3g}"
     return [job.kernel, job.backend, json.dumps(job.options), json.dumps(job.configuration), r.step, m.kernel,
-            *shapes, "" if r.local_bytes is None else r.local_bytes, error]
+            *shapes, "" if r.local_bytes is None else r.local_bytes, error, r.rounded or ""]
 
 
 def is_recording(path: Path) -> bool:
@@ -127,8 +130,8 @@ def _recorded(row: dict[str, str], header: dict[str, str], name: str) -> Recorde
     rounded = {name: HUNDREDTH / 2 for name, value in values.items() if isinstance(value, float)}
     measured = Measured(row["launch"], grid, block, values, rounded, {}, header, name)  # type: ignore[arg-type]
     local = int(row["local_bytes"]) if row["local_bytes"] else None
-    return Recorded(job, int(row["step"]), measured, local, float(row["error"]) if row["error"] else None,
-                    header)
+    error = float(row["error"]) if row["error"] else None
+    return Recorded(job, int(row["step"]), measured, local, error, int(row["rounded"] or 0) or None, header)
 
 
 def with_data(kernel: str) -> bool:

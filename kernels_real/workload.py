@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,15 +21,16 @@ import kernels_real
 from gpusim.errors import UserError
 from kernels_real.jobs import Job, Outcome, append_outcome
 
-Error = Callable[[np.ndarray, np.ndarray], float]
+Checks = Callable[[Any, Mapping[str, np.ndarray]], Sequence[Any]]
 
 
-def run_jobs(jobs: Sequence[Job], build: Callable[[Job], Any], error: Error, outcomes: Path,
+def run_jobs(jobs: Sequence[Job], build: Callable[[Job], Any], checks: Checks, outcomes: Path,
              seconds: float = float("inf")) -> None:  # fmt: skip
     """Run jobs and append what came of each to a file.
 
-    build: makes a job's problem; error: how far an output lies from its reference. seconds: after so many no
-    new job begins, so that the profiler ends in time.
+    build: makes a job's problem; checks: compares outputs with its reference and returns for each `output`,
+    `error` and `rounded`, as gpusim's Check has them. seconds: after so many no new job begins, so that the
+    profiler ends in time.
     """
     start = time.monotonic()
     for number, job in enumerate(jobs):
@@ -38,14 +39,14 @@ def run_jobs(jobs: Sequence[Job], build: Callable[[Job], Any], error: Error, out
             print(f"{len(jobs) - number} jobs were not begun: {seconds:.0f} s are over", file=sys.stderr)
             return
         print(f"{passed:6.1f} s  {job.title}", file=sys.stderr, flush=True)
-        outcome = run_job(job, build, error)
+        outcome = run_job(job, build, checks)
         if outcome.failure or outcome.wrong:
             print(f"          {outcome.failure or f'WRONG: {outcome.wrong}'}", file=sys.stderr, flush=True)
         append_outcome(outcomes, outcome)
         gc.collect()
 
 
-def run_job(job: Job, build: Callable[[Job], Any], error: Error) -> Outcome:
+def run_job(job: Job, build: Callable[[Job], Any], checks: Checks) -> Outcome:
     """Run one job and return what came of it; whatever it raises becomes its failure."""
     try:
         problem = build(job)
@@ -59,20 +60,13 @@ def run_job(job: Job, build: Callable[[Job], Any], error: Error) -> Outcome:
         launches = [describe(x) for x in prepared.launches]
         for launch, found in zip(launches, taken, strict=False):
             launch.update(found)
-        return Outcome(job, launches, checked(problem, prepared, error) if job.check else {},
-                       problem.tolerance)
+        checked = checks(problem, prepared.outputs()) if job.check else ()
+        return Outcome(job, launches, {c.output: c.error for c in checked}, problem.tolerance,
+                       rounded={c.output: c.rounded for c in checked if c.rounded})
     except UserError as mistake:
         return Outcome(job, failure=str(mistake))
     except Exception as fault:  # whatever a compiler or a driver raises: the other jobs still run
         return Outcome(job, failure=f"{type(fault).__name__}: {str(fault).strip()[:500]}")
-
-
-def checked(problem: Any, prepared: Any, error: Error) -> dict[str, float]:
-    """Return the error of each output that the reference names."""
-    if problem.reference is None:
-        return {}
-    found = prepared.outputs()
-    return {name: error(found[name], x) for name, x in problem.reference().items() if name in found}
 
 
 def describe(launch: Any) -> dict[str, Any]:

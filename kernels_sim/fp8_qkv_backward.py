@@ -131,14 +131,21 @@ def build(options: Options, data: Data) -> Problem:
                   (of_scaled, given.weight, qkv_scale, grad_weight, grad_qkv_scale), 0,
                   closed_form(width, model_dim))  # fmt: skip
 
-    def expected() -> dict[str, np.ndarray]:
+    weight = given.weight
+
+    def of_qkv() -> tuple[np.ndarray, np.ndarray]:
         packed = rows_backward.packed_gradient(grad_q, grad_k, grad_v, qk, *given.factors, options.eps,
                                                options.grad_scale, *how)  # fmt: skip
-        g = packed.astype(np.float64) * options.grad_scale
-        x, used = (a.astype(np.float64) * np.float64(s[0])
-                   for a, s in ((given.x8, given.x_scale), (given.weight8, given.weight_scale)))  # fmt: skip
-        found = gradients(g, x, used, given.weight.astype(np.float64), options.qkv_scale, bfloat16)
+        return packed.astype(np.float64) * options.grad_scale, given.x8 * np.float64(given.x_scale[0])
+
+    def expected() -> dict[str, np.ndarray]:
+        used = given.weight8 * np.float64(given.weight_scale[0])
+        found = gradients(*of_qkv(), used, weight.astype(np.float64), options.qkv_scale, bfloat16)
         return dict(zip(outputs, found, strict=True))
+
+    def summed() -> dict[str, float]:
+        g, x = of_qkv()
+        return {"grad_qkv_scale": float(np.linalg.norm(g.T @ x * weight.astype(np.float64)))}
 
     outputs = {"grad_x": grad_x, "grad_weight": grad_weight, "grad_qkv_scale": grad_qkv_scale}
     reference = None if data.virtual else expected
@@ -146,7 +153,7 @@ def build(options: Options, data: Data) -> Problem:
     inputs = {**given.by_name, "x8_t": x8_t, "weight8_t": weight8_t, "qk": qk, "grad_q": grad_q,
               "grad_k": grad_k, "grad_v": grad_v, "grad_scale": grad_scale, "qkv_scale": qkv_scale}
     return Problem(name, (of_rows, *products, scaled), outputs, reference, TOLERANCES["bfloat16"], said,
-                   options, inputs)
+                   options, inputs, summed)
 
 
 def transposed(matrix: Any, data: Data) -> Any:

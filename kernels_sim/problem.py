@@ -47,6 +47,8 @@ class Problem:
     options and inputs: what it was built from, and the arrays that the launches read, by name, so that
     another backend can run the same problem. summed: how large the terms are that outputs add up, by name,
     where they cancel; asked where an error is beyond the tolerance, and the error is relative to them then.
+    unrounded: 8-bit outputs by name before they were rounded, in float64; asked likewise, for what another
+    order of a sum rounds to the neighbour.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Problem:
     options: Any = None
     inputs: dict[str, Any] = field(default_factory=dict)
     summed: Callable[[], dict[str, float]] | None = None
+    unrounded: Callable[[], dict[str, np.ndarray]] | None = None
 
 
 @dataclass(frozen=True)

@@ -252,12 +252,19 @@ def build(options: Options, data: Data) -> Problem:
                                 rotary_dim, paired, options.key_offset)
         return {"grad_row": found.astype(np.float64), "grad_transposed": found.T.astype(np.float64)}
 
+    def unrounded() -> dict[str, np.ndarray]:
+        dx = norm_rope_gradient(grad_q, grad_k, qk, *factors, options.eps, rotary_dim, paired,
+                                options.key_offset)
+        rows = np.concatenate([x.reshape(tokens, -1) for x in (dx, grad_v.astype(np.float64))], axis=1)
+        rows = np.clip(rows / options.grad_scale, -LARGEST, LARGEST)
+        return {"grad_row": rows, "grad_transposed": rows.T}
+
     outputs = {"grad_row": row, "grad_transposed": transposed}
     reference = None if data.virtual else expected
     inputs = {"grad_q": grad_q, "grad_k": grad_k, "grad_v": grad_v, "qk": qk, "factor1": factors[0],
               "factor2": factors[1], "grad_scale": scale}
     return Problem(name, (step,), outputs, reference, 0.0, facts(options, v_dim, rotary_dim, form), options,
-                   inputs)
+                   inputs, unrounded=unrounded)
 
 
 # The reference

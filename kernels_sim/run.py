@@ -1,13 +1,9 @@
-"""Run a problem: its launches in order on one device, then its outputs against the float64 reference.
-
-The error of an output is max|x - ref| / max(1, max|ref|). A NaN where the reference has none makes it
-infinite, as does an infinity in another place or of another sign than the reference's; equal infinities (L =
--inf of a row that sees no key) are no error.
+"""Run a problem: its launches in order on one device, then its outputs against the float64 reference
+(check.py).
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -21,8 +17,9 @@ from dsl.target import load_kernel
 from gpusim import facts
 from gpusim.advice import differing
 from gpusim.arch import Arch
-from gpusim.launch import Check, Fact, Launch, Registers
+from gpusim.launch import Fact, Launch, Registers
 from gpusim.memory import VirtualArray
+from kernels_sim.check import checks, largest_error
 from kernels_sim.problem import Problem, Step
 
 
@@ -181,36 +178,6 @@ def _moved(problem: Problem, usual: dict[str, np.ndarray], seed: int) -> str:
 
 def _as_dict(options: Any) -> dict[str, Any]:
     return asdict(options) if is_dataclass(options) and not isinstance(options, type) else dict(options or {})
-
-
-def checks(problem: Problem) -> tuple[Check, ...]:
-    """Compare every output that the reference names with it; see `Problem.summed` for terms that cancel."""
-    if problem.reference is None:
-        return ()
-    expected, terms = problem.reference(), {}
-    errors = {name: largest_error(problem.outputs[name], ref) for name, ref in expected.items()}
-    if problem.summed is not None and not max(errors.values()) <= problem.tolerance:
-        terms = problem.summed()
-        errors |= {name: largest_error(problem.outputs[name], expected[name], n) for name, n in terms.items()}
-    limit = problem.tolerance
-    return tuple(Check(name, error, limit, terms.get(name, 0.0)) for name, error in errors.items())
-
-
-def largest_error(values: np.ndarray, expected: np.ndarray, terms: float = 0.0) -> float:
-    """Return max|x - ref| / max(1, max|ref|, terms) over the finite reference.
-
-    Infinite where NaN or infinities differ from it.
-    """
-    x, ref = np.asarray(values, np.float64), np.asarray(expected, np.float64)
-    if x.shape != ref.shape:
-        raise ValueError(f"an output has the shape {x.shape}, its reference {ref.shape}")
-    finite = np.isfinite(ref)
-    same = np.where(np.isnan(ref), np.isnan(x), x == ref)
-    if not np.isfinite(x[finite]).all() or not same[~finite].all():
-        return math.inf
-    if not finite.any():
-        return 0.0
-    return float(np.abs(x[finite] - ref[finite]).max() / max(1.0, terms, np.abs(ref[finite]).max()))
 
 
 def failed(launch: Launch) -> bool:

@@ -28,8 +28,8 @@ from kernels_real import record, recorded_launches, recordings, workload
 from kernels_real.jobs import Job, Outcome, read_outcomes
 from kernels_real.measuring import joined, measure
 from kernels_real.metric_list import METRICS
+from kernels_sim.check import checks
 from kernels_sim.problem import Data
-from kernels_sim.run import largest_error
 
 FAKE_NCU = '''#!{python}
 import json, sys
@@ -185,7 +185,7 @@ def build(job: Job) -> Any:
 
 def test_a_job_is_warm_and_its_arrays_fresh_before_the_profiler_starts(fake_backend: None) -> None:
     FakePrepared.done.clear()
-    found = workload.run_job(Job("vec_add", "fake", {"n": 1003}), build, largest_error)
+    found = workload.run_job(Job("vec_add", "fake", {"n": 1003}), build, checks)
     assert FakePrepared.done == ["compile", "launch", "refill", "range", "launch"]
     assert found.launches == [{"name": "vec_add", "grid": [4, 1, 1], "block": [256, 1, 1], "registers": 16,
                                "local_bytes": 0}]
@@ -195,13 +195,13 @@ def test_a_job_is_warm_and_its_arrays_fresh_before_the_profiler_starts(fake_back
 def test_a_job_that_fails_is_noted_and_the_next_one_runs(fake_backend: None, tmp_path: Path) -> None:
     path = tmp_path / "outcomes"
     listed = [Job("vec_add", "fake", {"n": 0}), Job("nothing", "fake"), Job("vec_add", "fake", {"n": 8})]
-    workload.run_jobs(listed, build, largest_error, path)
+    workload.run_jobs(listed, build, checks, path)
     failures = [o.failure for o in read_outcomes(path)]
     assert ["unknown kernel" in f for f in failures] == [False, True, False] and failures[2] == ""
 
 
 def test_no_job_begins_after_its_time(fake_backend: None, tmp_path: Path, capsys: Any) -> None:
-    workload.run_jobs([Job("vec_add", "fake")] * 2, build, largest_error, tmp_path / "o", seconds=-1)
+    workload.run_jobs([Job("vec_add", "fake")] * 2, build, checks, tmp_path / "o", seconds=-1)
     assert read_outcomes(tmp_path / "o") == []
     assert "2 jobs were not begun" in capsys.readouterr().err
 

@@ -18,8 +18,9 @@ from gpusim.arch import get_arch
 from gpusim.errors import BadOption, LaunchRefused, UnknownName
 from gpusim.launch import counter
 from kernels_real import metal_kernels
+from kernels_sim.check import largest_error
 from kernels_sim.problem import Data, Problem
-from kernels_sim.run import largest_error, run_problem
+from kernels_sim.run import run_problem
 from tests.kernels_real.metal_support import needs_shim
 
 FLASH_ROW = tuple(f"flash_row_{part}" for part in ("forward", "delta", "dq", "dv", "dk"))

@@ -147,7 +147,7 @@ def test_without_a_gpu_numba_refuses_to_run(numba_cuda: Any) -> None:
 BY_SIMULATOR = """
 import kernels_sim, kernels_real
 from kernels_sim.problem import Data
-from kernels_sim.run import largest_error
+from kernels_sim.check import largest_error
 
 for name, options in (("softmax_rows", {"rows": 1, "cols": 40}), ("histogram", {"n": 40, "bins": 9})):
     spec = kernels_sim.find(name)
@@ -175,7 +175,7 @@ def test_numba_s_own_simulator_runs_the_same_source_to_the_reference() -> None:
 @pytest.mark.parametrize("kernel", ["vec_add", "transpose", "softmax_rows", "flash_forward", "flash_decode",
                                     "flash_backward", "histogram", "qk_norm_rope"])
 def test_kernels_give_the_reference_on_a_gpu(numba_cuda: Any, kernel: str) -> None:
-    from kernels_sim.run import largest_error
+    from kernels_sim.check import largest_error
 
     spec = kernels_sim.find(kernel)
     problem = spec.build(spec.options(), Data(seed=7))

@@ -23,8 +23,8 @@ import torch
 import kernels_real
 from kernels_real.triton_kernels import interpreter
 from kernels_real.triton_kernels.packed_fp8_qkv import Given, Projection, packed_fp8_qkv
+from kernels_sim.check import largest_error
 from kernels_sim.problem import Problem
-from kernels_sim.run import largest_error
 from tests.kernels_real.triton_support import problem_of
 from tests.kernels_sim.qkv_autograd import CASES, EPS, recorded
 

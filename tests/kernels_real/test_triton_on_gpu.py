@@ -19,7 +19,7 @@ import torch
 import kernels_real
 from kernels_real.triton_kernels.arrays import to_torch
 from kernels_real.triton_kernels.packed_fp8_qkv import Given, Projection, packed_fp8_qkv
-from kernels_sim.run import largest_error
+from kernels_sim.check import largest_error
 from tests.kernels_real.triton_support import problem_of, require_right
 
 pytestmark = [pytest.mark.full, pytest.mark.gpu]

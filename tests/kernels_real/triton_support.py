@@ -6,8 +6,8 @@ from typing import Any
 
 import kernels_real
 import kernels_sim
+from kernels_sim.check import largest_error
 from kernels_sim.problem import Data, Problem
-from kernels_sim.run import largest_error
 
 
 def problem_of(kernel: str, seed: int = 5, virtual: bool = False, **options: Any) -> Problem:

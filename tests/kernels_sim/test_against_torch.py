@@ -13,9 +13,10 @@ from dsl.device import Device
 from gpusim.arch import get_arch
 from kernels_sim import find
 from kernels_sim.attention import Shape
+from kernels_sim.check import largest_error
 from kernels_sim.flash_row import heads_first
 from kernels_sim.problem import Data
-from kernels_sim.run import largest_error, run_problem
+from kernels_sim.run import run_problem
 from tests.kernels_sim.autograd import autograd, sdpa
 
 pytestmark = pytest.mark.full

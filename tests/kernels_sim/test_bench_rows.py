@@ -4,8 +4,8 @@ import pytest
 
 from bench.rows import SAME_ROWS
 from kernels_sim import find
+from kernels_sim.check import largest_error
 from kernels_sim.problem import Data
-from kernels_sim.run import largest_error
 
 SMALL = {
     "standard_attention": {"N": 40, "d": 8},

@@ -13,9 +13,10 @@ from gpusim.launch import counter
 from kernels_sim import find, flash_row, flash_row_delta, flash_row_dk, flash_row_dq, flash_row_dv
 from kernels_sim import flash_row_forward as forward
 from kernels_sim.attention import Access, Shape
+from kernels_sim.check import largest_error
 from kernels_sim.flash_row import heads_first, row_range, rows_first, walk
 from kernels_sim.problem import Data
-from kernels_sim.run import largest_error, run_problem
+from kernels_sim.run import run_problem
 from tests.kernels_sim.autograd import autograd
 
 KERNELS = tuple(f"flash_row_{part}" for part in ("forward", "delta", "dq", "dv", "dk"))

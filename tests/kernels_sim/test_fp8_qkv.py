@@ -10,10 +10,11 @@ from ml_dtypes import bfloat16
 from dsl.device import Device
 from gpusim.arch import get_arch
 from gpusim.errors import BadOption
+from kernels_sim.check import largest_error
 from kernels_sim.fp8_qkv import Options, build
 from kernels_sim.problem import Data
 from kernels_sim.qk_norm_rope import norm_rope
-from kernels_sim.run import largest_error, run_problem
+from kernels_sim.run import run_problem
 from tests.kernels_sim import verdicts
 from tests.kernels_sim.qkv_autograd import CASES, EPS, recorded
 

@@ -12,10 +12,11 @@ from dsl.launch import launch
 from gpusim.arch import get_arch
 from gpusim.errors import BadOption
 from gpusim.launch import counter
+from kernels_sim.check import largest_error
 from kernels_sim.fp8_qkv_backward import Options, build, closed_form, gradients, scale_gradient
 from kernels_sim.problem import Data
 from kernels_sim.qkv_norm_rope_fp8_backward import norm_rope_gradient
-from kernels_sim.run import largest_error, run_problem
+from kernels_sim.run import run_problem
 from tests.kernels_sim import verdicts
 from tests.kernels_sim.qkv_autograd import CASES, autograd, inputs, recorded
 

@@ -12,6 +12,7 @@ from gpusim.arch import get_arch
 from gpusim.errors import BadOption
 from gpusim.facts import differs
 from gpusim.launch import counter
+from kernels_sim.check import largest_error
 from kernels_sim.problem import Data
 from kernels_sim.qkv_norm_rope_fp8_backward import (
     Options,
@@ -22,7 +23,7 @@ from kernels_sim.qkv_norm_rope_fp8_backward import (
     quantised,
     row_bytes,
 )
-from kernels_sim.run import largest_error, run_problem
+from kernels_sim.run import run_problem
 from tests.kernels_sim.qkv_autograd import CASES, EPS, autograd, inputs, recorded
 
 PLAIN = {"tokens": 3, "heads": 2, "d": 4, "v_dim": 3}

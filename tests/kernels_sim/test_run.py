@@ -13,9 +13,10 @@ from dsl.device import Device
 from gpusim.arch import get_arch
 from gpusim.errors import BadOption, LaunchRefused, UnknownName
 from gpusim.launch import Check, Fact
+from kernels_sim.check import checks, largest_error
 from kernels_sim.options import options_of, summary
 from kernels_sim.problem import Data, KernelSpec, Problem
-from kernels_sim.run import checks, failed, largest_error, recorded, run_problem
+from kernels_sim.run import failed, recorded, run_problem
 
 NAN, INF = math.nan, math.inf
 

@@ -8,8 +8,9 @@ from gpusim.arch import get_arch
 from gpusim.errors import BadOption
 from gpusim.facts import differs
 from kernels_sim.attention import Shape, io_standard_backward
+from kernels_sim.check import largest_error
 from kernels_sim.problem import Data
-from kernels_sim.run import largest_error, run_problem
+from kernels_sim.run import run_problem
 from kernels_sim.standard_attention import weighted_rows_form
 from kernels_sim.standard_attention_backward import (
     Options,
