@@ -148,9 +148,11 @@ def make_partition(d: int, x: int, block_size: int, partition_size: int, alibi: 
         # Output: a warp a column, a lane a token; the columns gather where q was.
         for k in range(warp, d, WARPS):
             a = ZERO
-            for t in range(lane, tokens, WARP):
-                page = pages[(start + t) // block_size - first_page]
-                a += weights[t] * np.float32(V[page, kv_head, k, (start + t) % block_size])
+            for first in range(0, tokens, WARP):  # no lane leaves earlier, so that unrolling parts none
+                t = first + lane
+                if t < tokens:
+                    page = pages[(start + t) // block_size - first_page]
+                    a += weights[t] * np.float32(V[page, kv_head, k, (start + t) % block_size])
             a = warp_sum(a)
             if lane == 0:
                 q[k] = a

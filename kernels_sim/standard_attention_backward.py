@@ -131,11 +131,13 @@ def make_score_gradient(causal: bool) -> Any:
         n_keys = P.shape[2]
 
         total = ZERO
-        for col in range(thread, n_keys, ROW_THREADS):
-            gradient = dP[head, row, col]
-            if causal:
-                gradient = gradient if col <= q_start + row else ZERO
-            total += float32(P[head, row, col]) * gradient
+        for first in range(0, n_keys, ROW_THREADS):  # all lanes take all turns: see softmax
+            col = first + thread
+            if col < n_keys:
+                gradient = dP[head, row, col]
+                if causal:
+                    gradient = gradient if col <= q_start + row else ZERO
+                total += float32(P[head, row, col]) * gradient
         part[thread] = total
         cuda.syncthreads()
         half = ROW_THREADS // 2
@@ -146,11 +148,13 @@ def make_score_gradient(causal: bool) -> Any:
             half //= 2
         total = part[0]
 
-        for col in range(thread, n_keys, ROW_THREADS):
-            gradient = float32(P[head, row, col]) * (dP[head, row, col] - total) * scale
-            if causal:
-                gradient = gradient if col <= q_start + row else ZERO
-            dS[head, row, col] = gradient
+        for first in range(0, n_keys, ROW_THREADS):
+            col = first + thread
+            if col < n_keys:
+                gradient = float32(P[head, row, col]) * (dP[head, row, col] - total) * scale
+                if causal:
+                    gradient = gradient if col <= q_start + row else ZERO
+                dS[head, row, col] = gradient
 
     return score_gradient
 

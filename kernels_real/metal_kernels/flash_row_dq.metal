@@ -37,16 +37,17 @@ kernel void flash_row_dq(device const float* Q [[buffer(0)]],
     for (int j = keys.begin; j < keys.end; ++j) {
         device const float* k_row = K + row_at(b, p.Tk, j, p.HKV, kv);
         device const float* v_row = V + row_at(b, p.Tk, j, p.HKV, kv);
-        float s = 0.0f, dp = 0.0f;
+        float key[HEAD_DIM], s = 0.0f, dp = 0.0f;
 #pragma clang loop unroll(full)
         for (int k = 0; k < HEAD_DIM; ++k) {
-            s = fma(q[k], k_row[k], s);
+            key[k] = k_row[k];
+            s = fma(q[k], key[k], s);
             dp = fma(go[k], v_row[k], dp);
         }
         const float weight = exp(s * p.scale - lse);
         const float ds = weight * (dp - delta) * p.scale;
 #pragma clang loop unroll(full)
-        for (int k = 0; k < HEAD_DIM; ++k) dq[k] = fma(ds, k_row[k], dq[k]);
+        for (int k = 0; k < HEAD_DIM; ++k) dq[k] = fma(ds, key[k], dq[k]);
     }
 
     device float* dq_row = dQ + row_at(b, p.T, row, p.H, h);

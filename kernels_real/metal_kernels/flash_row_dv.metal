@@ -1,7 +1,7 @@
 // dV, a thread a key: every head of its group and every row that sees it, added in registers.
 //
 // dV_j = sum P_ij dO_i. dK has a kernel of its own: both gradients in one thread would spill, and computing q.k
-// twice costs less. For the same reason the thread's row of K stays in device memory.
+// twice costs less.
 #include "flash_row.h"
 
 kernel void flash_row_dv(device const float* Q [[buffer(0)]],
@@ -19,9 +19,12 @@ kernel void flash_row_dv(device const float* Q [[buffer(0)]],
     if (j >= p.Tk) return;
 
     device const float* k_row = K + row_at(b, p.Tk, j, p.HKV, kv);
-    float dv[HEAD_DIM];
+    float key[HEAD_DIM], dv[HEAD_DIM];
 #pragma clang loop unroll(full)
-    for (int k = 0; k < HEAD_DIM; ++k) dv[k] = 0.0f;
+    for (int k = 0; k < HEAD_DIM; ++k) {
+        key[k] = k_row[k];
+        dv[k] = 0.0f;
+    }
 
     const int heads = p.H / p.HKV;
     const Range rows = rows_of(p, j);
@@ -32,7 +35,7 @@ kernel void flash_row_dv(device const float* Q [[buffer(0)]],
             device const float* do_row = dO + row_at(b, p.T, i, p.H, h);
             float s = 0.0f;
 #pragma clang loop unroll(full)
-            for (int k = 0; k < HEAD_DIM; ++k) s = fma(q_row[k], k_row[k], s);
+            for (int k = 0; k < HEAD_DIM; ++k) s = fma(q_row[k], key[k], s);
             const float weight = exp(s * p.scale - lse[i]);
 #pragma clang loop unroll(full)
             for (int k = 0; k < HEAD_DIM; ++k) dv[k] = fma(weight, do_row[k], dv[k]);

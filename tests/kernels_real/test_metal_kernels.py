@@ -189,11 +189,11 @@ def test_the_loads_and_stores_of_each_buffer_are_those_worked_out_by_hand() -> N
     }
     assert found["flash_row_delta"] == {"O": (rows * d, 0), "dO": (rows * d, 0), "D": (0, rows)}
     assert found["flash_row_dq"] == {
-        "Q": (rows * d, 0), "K": (2 * pairs * d, 0), "V": (pairs * d, 0), "dO": (rows * d, 0),
+        "Q": (rows * d, 0), "K": (pairs * d, 0), "V": (pairs * d, 0), "dO": (rows * d, 0),
         "L": (rows, 0), "D": (rows, 0), "dQ": (0, rows * d),
     }
     assert found["flash_row_dv"] == {
-        "Q": (pairs * d, 0), "K": (pairs * d, 0), "dO": (pairs * d, 0), "L": (pairs, 0), "dV": (0, keys * d),
+        "Q": (pairs * d, 0), "K": (keys * d, 0), "dO": (pairs * d, 0), "L": (pairs, 0), "dV": (0, keys * d),
     }
     assert found["flash_row_dk"] == {
         "Q": (2 * pairs * d, 0), "K": (pairs * d, 0), "V": (pairs * d, 0), "dO": (pairs * d, 0),
