@@ -5,7 +5,8 @@ ncu (driver 580, CUDA 13.0, ncu 2025.3.1, --clock-control none, cold L2). Global
 FMUL, FADD and instructions of the XU pipe must be equal, but for the differences of DIFFERENCES and MERGED:
 each has a cause, and a test derives its size. Compared loosely: wavefronts (arbitration), RED sectors of many
 bins, DRAM bytes (code), reads at L2 (the card merges those of several SMs, which is not modelled). Not
-compared: L1 hits, bytes written to DRAM, times.
+compared: L1 hits, bytes written to DRAM, times. The softmax kernels of these rows had loops that lanes leave
+one by one (40 registers, fact 26); today all lanes take all turns, and kernels_real/measurements has those.
 """
 
 from __future__ import annotations
@@ -166,7 +167,8 @@ def test_shared_wavefronts_are_equal_or_a_little_below_the_card(name):
 def test_registers_are_the_card_s_where_the_code_is_and_the_card_s_registers_give_its_occupancy(name):
     # flash_forward's registers are those of its loops in CUDA C++; numba-cuda makes other code (fact 27).
     launch, registers = simulated(name), int(card(name, "launch__registers_per_thread"))
-    assert name in FLASH or (launch.registers.per_thread, launch.registers.source) == (registers, "recorded")
+    ours = launch.registers.per_thread, launch.registers.source
+    assert name in (*FLASH, *SOFTMAX) or ours == (registers, "recorded")
     fits = occupancy(H200, launch.occupancy.threads, registers, launch.static_shared_bytes,
                      launch.dynamic_shared_bytes)
     assert fits.theoretical_pct == card(name, "sm__maximum_warps_per_active_cycle_pct")
