@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpusim import metrics
-from gpusim.beside import DIFFERS, EQUAL, NOT_COMPARABLE, rows
+from gpusim.beside import DIFFERS, EQUAL, NOT_COMPARABLE, TENSOR_FLOPS, rows
 from gpusim.causes import spilled_sectors
 from gpusim.launch import Launch
 from gpusim.measured import Measured
@@ -29,7 +29,7 @@ TWIN = (
     "launch__grid_size", "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
     "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum", "lts__t_sectors_srcunit_tex_op_read.sum",
     "lts__t_sectors_srcunit_tex_op_write.sum", "dram__bytes_read.sum", "dram__bytes_write.sum",
-    "sm__ops_path_tensor_src_fp16.sum", "sm__ops_path_tensor_src_bf16_dst_fp32.sum")
+    TENSOR_FLOPS)
 """What a kernel of other machine code, on the same grid, tiles and layout, has in common with its twin."""
 
 

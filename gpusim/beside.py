@@ -9,7 +9,7 @@ out: metrics that the simulator has no name for (they are counted in a note) and
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpusim import metrics
 from gpusim.causes import ARBITRATION_SHARE, cause, wavefronts
@@ -23,6 +23,10 @@ from gpusim.table import Cell, Table, counted, paragraph, render
 NOT_COMPARABLE = "not comparable"
 EQUAL, WITHIN, DIFFERS = "equal", "within", "DIFFERS"
 UNITS = "unit mismatch"
+NO_TENSOR = "multiplied outside of tensor cores"
+TENSOR_FLOPS = "gpusim__tensor_flops.sum"
+TENSOR_PATHS = "sm__ops_path_tensor_src_"
+"""Operations by the type of the operands; ncu has no sum of them."""
 HEADERS = (
     "Metric", "Unit", "Simulated", "Measured", "Diff", "Diff %", "Class", "Tolerance", "Verdict", "Cause")
 
@@ -108,7 +112,20 @@ def rows(launch: Launch, card: Measured, chosen: Sequence[Metric] = ()) -> list[
         raise BadOption(f"{launch.kernel} was simulated with {launch.l2} caches and measured with {card.l2} "
                         f"ones{f' ({card.source})' if card.source else ''}: their traffic is not comparable; "
                         f"simulate with --l2 {card.l2}")
+    card = with_tensor_flops(card)
     return [_row(m, launch, card) for m in chosen or metrics.METRICS if m.name in card.values]
+
+
+def with_tensor_flops(card: Measured) -> Measured:
+    """Return a measured launch with the sum of its tensor operations, where all their paths were measured.
+
+    The sum alone is comparable for 8-bit floats: mma.sync takes the path of fp16, wgmma that of fp8 (h200
+    facts 34 and 35).
+    """
+    paths = {name: n for name, n in card.values.items() if name.startswith(TENSOR_PATHS)}
+    if not all(any(f"src_{source}" in name for name in paths) for source in ("fp8", "fp16", "bf16", "tf32")):
+        return card
+    return replace(card, values={**card.values, TENSOR_FLOPS: sum(paths.values())})
 
 
 def _row(metric: Metric, launch: Launch, card: Measured) -> Row:
@@ -118,6 +135,8 @@ def _row(metric: Metric, launch: Launch, card: Measured) -> Row:
     unlike = card.units.get(metric.name, "") not in ("", metric.unit) and metric.unit != ""
     if unlike or ours is None or kind == metrics.UNAVAILABLE:
         return Row(metric, ours, theirs, NOT_COMPARABLE, allowed, "", UNITS if unlike else "")
+    if metric.name == TENSOR_FLOPS and theirs and not ours:
+        return Row(metric, ours, theirs, NOT_COMPARABLE, allowed, "", NO_TENSOR)
     rounding = card.rounding.get(metric.name, 0.0)
     if abs(ours - theirs) <= rounding:
         return Row(metric, ours, theirs, kind, allowed, EQUAL, "")

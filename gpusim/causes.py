@@ -127,6 +127,15 @@ def _compiled(d: Difference) -> bool:
                    "sectors_per_request") or d.metric.from_registers
 
 
+def _whole_tiles(d: Difference) -> bool:
+    return d.named("tensor_flops", "ops_path_tensor") and 0 < d.simulated < d.measured
+
+
+def _tensor_path(d: Difference) -> bool:
+    """8-bit floats: mma.sync takes the path of fp16, wgmma its own."""
+    return d.named("ops_path_tensor") and d.launch.counters.tensor.fp8 > 0
+
+
 def _capacity(d: Difference) -> bool:
     return d.named("hit", "lookup_miss", "srcunit_tex_op_read", "srcunit_ltcfabric", "lts__t_sectors",
                    "dram__bytes_read", "dram__sectors_read", "dram__bytes.sum")
@@ -142,6 +151,8 @@ CAUSES: dict[str, Callable[[Difference], bool]] = {
     "dirty lines": _dirty_lines,
     "collisions": _collisions,
     "joined stores": _joined_stores,
+    "path of 8-bit floats": _tensor_path,
+    "whole tiles": _whole_tiles,
     "as compiled": _compiled,
     "cache policy": _capacity,
 }

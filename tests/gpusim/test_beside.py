@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import cli
-from gpusim.beside import DIFFERS, EQUAL, NOT_COMPARABLE, UNITS, WITHIN, Tolerance, beside, partners, rows
+from gpusim.beside import (
+    DIFFERS,
+    EQUAL,
+    NOT_COMPARABLE,
+    TENSOR_FLOPS,
+    UNITS,
+    WITHIN,
+    Tolerance,
+    beside,
+    partners,
+    rows,
+)
 from gpusim.causes import CAUSES, UNEXPLAINED
+from gpusim.counters import Tensor
 from gpusim.errors import BadOption
 from gpusim.measured import Measured
 from gpusim.ncu_csv import IDENTITY
@@ -43,6 +56,29 @@ def test_thread_instructions_may_lie_1_percent_off_and_no_more(sample) -> None:
     ours = sample[FFMA]
     assert only(sample, FFMA, ours / 0.995).verdict == WITHIN
     assert only(sample, FFMA, ours / 0.98).verdict == DIFFERS
+
+
+PATHS = [f"sm__ops_path_tensor_src_{src}.sum" for src in ("fp16", "bf16_dst_fp32", "tf32_dst_fp32", "fp8")]
+
+
+def with_tensor(sample, **counts):
+    return replace(sample, counters=replace(sample.counters, tensor=Tensor(**counts)))
+
+
+def test_tensor_operations_of_8_bit_floats_are_compared_as_the_sum_of_all_paths(sample) -> None:
+    launch = with_tensor(sample, fp8=10)  # m16n8k32: 2 x 16 x 8 x 32 operations each
+    measured = dict(zip(PATHS, (0, 0, 0, 81_920), strict=True))
+    row = only(launch, TENSOR_FLOPS, 0, **measured)
+    assert (row.simulated, row.measured, row.verdict) == (81_920, 81_920, EQUAL)
+    assert only(launch, PATHS[0], 0, **measured).cause == "path of 8-bit floats"
+    assert TENSOR_FLOPS not in [r.metric.name for r in rows(launch, card({PATHS[0]: 1}))]
+
+
+def test_a_tile_that_is_multiplied_whole_is_a_cause_and_ffma_are_no_tensor_operations(sample) -> None:
+    measured = dict.fromkeys(PATHS, 0) | {PATHS[0]: 4096 * 16}
+    assert only(with_tensor(sample, f16=15), TENSOR_FLOPS, 0, **measured).cause == "whole tiles"
+    row = only(with_tensor(sample), TENSOR_FLOPS, 0, **measured)
+    assert (row.kind, row.cause) == (NOT_COMPARABLE, "multiplied outside of tensor cores")
 
 
 def test_wavefronts_may_lie_8_percent_below_the_card_and_never_above() -> None:

@@ -289,6 +289,40 @@ def test_the_recordings_of_the_project_can_be_built_and_are_cold() -> None:
             kernels_sim.find(r.job.kernel).options(**r.job.options)
 
 
+def test_every_listed_launch_is_recorded_with_right_values_and_40_of_a_backend_last_over_20_us() -> None:
+    for backend, least in (("numba", 50), ("triton", 40)):
+        found = recordings.read(recordings.FOLDER / f"{backend}.csv")
+        assert {r.job.title for r in found} == {job.title for job in recorded_launches.jobs(backend)}
+        assert sum(r.measured.values["gpu__time_duration.sum"] > 20_000 for r in found) >= least
+        listed = recorded_launches.jobs(backend)
+        checked = {job.title for job in listed if job.check and ".py:" not in job.kernel}
+        for r in found:
+            if r.job.title in checked:
+                spec = kernels_sim.find(r.job.kernel)
+                tolerance = spec.build(spec.options(**r.job.options), Data(virtual=True)).tolerance
+                assert r.error is not None and r.error <= tolerance, r.title
+
+
+def test_an_empty_kernel_of_any_size_reads_2_560_bytes_and_no_global_sector() -> None:
+    empty = [r for r in recordings.read_all() if r.job.kernel == recorded_launches.EMPTY]
+    assert len(empty) == 2
+    for r in empty:
+        assert r.measured.values["dram__bytes_read.sum"] == 2_560
+        assert r.measured.values["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"] == 0
+
+
+def test_standard_attention_in_triton_multiplies_whole_tiles_of_64() -> None:
+    """Its simulated twin multiplies with FFMA, so its tensor operations are held to this and to no twin."""
+    found = {(r.job.options["N"], r.measured.kernel): r.measured.values["sm__ops_path_tensor_src_fp16.sum"]
+             for r in recordings.read_all()
+             if r.job.backend == "triton" and r.job.kernel == "standard_attention"}
+    assert found[256, "scores"] == found[256, "output"] == 2 * 256 * 256 * 64
+    assert found[1000, "scores"] == found[1000, "output"] == 2 * 1024 * 1024 * 64
+    assert found[2048, "scores"] == found[2048, "output"] == 2 * 2048 * 2048 * 64
+    assert found[4096, "scores"] == found[4096, "output"] == 2 * 4096 * 4096 * 64 * 2  # heads
+    assert found[4096, "softmax"] == 0
+
+
 def test_compare_finds_a_kernel_with_its_options_in_recorded_measurements(capsys) -> None:
     file = str(recordings.FOLDER / "triton.csv")
     options = ["--N", "256", "--variant", "mma", "--dtype", "float16"]
