@@ -18,7 +18,7 @@ from gpusim.errors import UserError
 from gpusim.output import write_whole
 from kernels_real.jobs import Job
 from kernels_real.measuring import Session, compile_together, header, measure
-from kernels_real.recorded_launches import BY_BACKEND, jobs
+from kernels_real.recorded_launches import LISTS, jobs
 from kernels_real.recordings import Recorded, from_session, to_text
 
 LEAST_SECONDS = 20
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parsed(arguments)
     given.outdir.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + given.seconds
-    backends = given.backend or [*BY_BACKEND]
+    backends = given.backend or [*LISTS]
     listed = {b: list(jobs(b, tuple(given.kernel))) for b in backends}
     try:
         said = header()
@@ -47,7 +47,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Return the command line's words."""
     parser = argparse.ArgumentParser(prog="python -m kernels_real.record", description=__doc__)
     parser.add_argument("outdir", type=Path, metavar="OUTDIR")
-    parser.add_argument("--backend", choices=[*BY_BACKEND], action="append", help="default: all")
+    parser.add_argument("--backend", choices=[*LISTS], action="append", help="default: all")
     parser.add_argument("--kernel", action="append", default=[], help="only this one; several times for more")
     parser.add_argument("--parts", type=int, default=2, help="runs of ncu a backend (default 2)")
     parser.add_argument("--processes", type=int, default=8, help="that compile Triton kernels (default 8)")

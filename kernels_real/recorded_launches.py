@@ -106,16 +106,63 @@ TRITON: dict[str, list[Options]] = {
         {"N": 256, **HALF}, {"N": 500, "d": 48, "causal": True, **HALF}, {"N": 1024, **HALF},
         {"N": 4096, **HALF}],
 }
+MB = 1 << 20
+MICRO_FILE = "kernels_real/micro_kernels.py:"
+OUT = "out"
+"""An argument: an element a thread."""
+
+
+def _micro(grid: int, block: int, *args: str | int, shared: int = 0) -> Options:
+    filled = [f"float32[{grid * block}]" if a == OUT else f"{a}" for a in args]
+    return {"grid": f"{grid}", "block": f"{block}", "arg": filled, "shared": shared}
+
+
+def _floats(nbytes: int) -> str:
+    return f"float32[{nbytes // 4}]=zeros"
+
+
+def _slices(kilobytes: int, shared: int = 0) -> Options:
+    return _micro(132, 256, _floats(132 * kilobytes << 10), kilobytes << 8, 2, OUT, shared=shared)
+
+
+MICRO: dict[str, list[Options]] = {
+    f"{MICRO_FILE}read_slices": [
+        _slices(kb) for kb in (16, 64, 128, 160, 192, 200, 208, 216, 224, 240, 256, 320)],
+    f"{MICRO_FILE}read_slices_beside_shared": [
+        _slices(kb, shared << 10) for shared in (50, 100, 160, 200) for kb in (16, 32, 64, 96, 128, 160)],
+    f"{MICRO_FILE}read_in_strides": [
+        _micro(1056, 256, _floats(mb * MB), mb * MB // 4, 2, OUT)
+        for mb in (8, 24, 28, 32, 36, 40, 44, 48, 52, 60, 80)],
+    f"{MICRO_FILE}read_together": [
+        *(_micro(16, 1024, _floats(mb * MB), mb * MB // 4, 2, 0, OUT) for mb in (24, 28, 32, 36)),
+        *(_micro(blocks, 512, _floats(2 * MB), MB // 2, 1, apart, OUT)
+          for apart in (0, 4096) for blocks in (1, 2, 4, 8, 16, 24, 32, 66, 100, 132, 264, 528))],
+    f"{MICRO_FILE}write_in_strides": [
+        _micro(1056, 256, _floats(mb * MB), mb * MB // 4) for mb in (4, 16, 24, 28, 32, 48, 64, 128, 256)],
+    f"{MICRO_FILE}copy_sums": [
+        _micro(1056, 256, _floats(reads * mb * MB), _floats(mb * MB), mb * MB // 4, reads)
+        for reads in (1, 2, 3) for mb in (16, 32, 64, 128)],
+    f"{MICRO_FILE}write_then_read": [
+        _micro(1056, 256, _floats(mb * MB), mb * MB // 4, OUT) for mb in (8, 24, 32, 48, 64)],
+    f"{MICRO_FILE}write_in_parts": [
+        _micro(1056, 256, _floats(64 * MB), 16 * MB, stride, count)
+        for stride, count in ((8, 4), (8, 1), (16, 8), (32, 8), (32, 24), (64, 32))],
+    f"{MICRO_FILE}read_behind": [
+        _micro(blocks, 512, _floats(2 * MB), MB // 2, delay, OUT)
+        for blocks in (8, 132) for delay in (10, 100, 1000, 10000)],
+}
 CONFIGURATIONS: dict[tuple[str, str], dict[str, int]] = {}
 """(kernel, backend) -> configuration other than its defaults."""
-BY_BACKEND = {"numba": NUMBA, "triton": TRITON}
+LISTS = {"numba": NUMBA, "triton": TRITON, "micro": MICRO}
+"""Name of a list, and of its file of measurements -> its launches. Microbenchmarks run through numba."""
 CHECKED_BELOW = 1 << 25
 """Elements of the largest array that a reference in float64 is computed for: scores of 5,792 rows."""
 
 
-def jobs(backend: str, kernels: tuple[str, ...] = ()) -> Iterator[Job]:
-    """Yield the jobs of a backend, of some kernels if any are named."""
-    for kernel, shapes in BY_BACKEND[backend].items():
+def jobs(listed: str, kernels: tuple[str, ...] = ()) -> Iterator[Job]:
+    """Yield the jobs of a list, of some kernels if any are named."""
+    backend = "triton" if listed == "triton" else "numba"
+    for kernel, shapes in LISTS[listed].items():
         if not kernels or kernel in kernels:
             configuration = CONFIGURATIONS.get((kernel, backend), {})
             for options in shapes:

@@ -231,7 +231,7 @@ def test_parts_of_all_backends_come_in_turns() -> None:
 
 
 def test_every_algorithm_has_four_shapes_on_each_backend_and_one_beyond_l2() -> None:
-    for shapes in recorded_launches.BY_BACKEND.values():
+    for shapes in recorded_launches.LISTS.values():
         assert [k for k, x in shapes.items() if len(x) < 4 and k != recorded_launches.EMPTY] == []
     from kernels_real import triton_kernels
 
@@ -240,7 +240,7 @@ def test_every_algorithm_has_four_shapes_on_each_backend_and_one_beyond_l2() -> 
     assert set(kernels_sim.names()) - without == set(recorded_launches.NUMBA) - {recorded_launches.EMPTY}
 
 
-@pytest.mark.parametrize("backend", recorded_launches.BY_BACKEND)
+@pytest.mark.parametrize("backend", recorded_launches.LISTS)
 def test_every_recorded_launch_can_be_built_and_some_overflow_l2(backend: str) -> None:
     largest: dict[str, int] = {}
     for job in recorded_launches.jobs(backend):
