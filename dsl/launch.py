@@ -33,6 +33,7 @@ from gpusim.counters import AsCompiled, Counters, Hierarchy
 from gpusim.errors import BadOption, KernelMistake, LaunchRefused, UnsupportedFeature, UserError
 from gpusim.launch import Launch, LineAccess, Registers
 from gpusim.memory import VirtualArray
+from gpusim.observer import Place
 from gpusim.occupancy import check_launch, occupancy, opt_in_note
 from gpusim.scheduler import shuffled, waves
 from gpusim.table import counted
@@ -381,12 +382,22 @@ class _Run:
         copy_back(self.args, copies)
         return _Counted(oracle.as_counters(run), (NOTE, *messages.wrap_notes(run.wraps)))
 
+    def _places(self) -> list[Place]:
+        """Return where the array arguments lie."""
+        values, params = [value for _, value in leaves(self.args)], self.placed.params
+        arrays = [(p.name, a) for p, a in zip(self.fn.params, values, strict=True) if p.ndim is not None]
+        return [
+            Place(name, int(params[f"{name}.base"]), a.shape, a.dtype.itemsize,
+                  tuple(int(params[f"{name}.stride.{k}"]) for k in range(len(a.shape))))
+            for name, a in arrays
+        ]  # fmt: skip
+
     def _replayed(self, wave: _Wave, progress: Progress | None) -> Hierarchy:
         """Run the grid wave by wave and replay each wave's trace; return the hierarchy's counters."""
         caches = self.device.hierarchy
         caches.begin(self.occupancy.l1_bytes, self.kernel)
         if caches.observer is not None:
-            caches.observer.begin(self.compiled.named_sites)
+            caches.observer.begin(self.compiled.named_sites, self._places())
         advance = _advance(progress, messages.linear_count(self.grid))
         for first, count, sm in self._waves():
             records, offsets = wave(first, count, advance)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Iterator
+from itertools import pairwise
 
 import numpy as np
 
@@ -86,17 +87,19 @@ def _replay(
     sm: np.ndarray,
     quantum: int,
     rounds: int,
+    first: int,
+    last: int,
 ) -> bool:
-    """Give every block up to `rounds` turns, in the order of their indices, while `at` moves to `end`.
+    """Give the blocks from `first` to before `last` up to `rounds` turns, in the order of their indices, while
+    `at` moves to `end`.
 
     Return whether the last of them found a block that was not at its end.
     """
-    blocks = len(sm)
     running = True
     while running and rounds > 0:
         running = False
         rounds -= 1
-        for b in range(blocks):
+        for b in range(first, last):
             if at[b] < end[b]:
                 at[b] = _turn(l1, l2, counts, sm[b], records, at[b], end[b], quantum)
                 running = True
@@ -167,7 +170,7 @@ class MemorySystem:
             raise ValueError("the trace has an address of 256 GiB or more")
         start, end = offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64)
         if self.observer is None:
-            _replay(self._l1, self._l2, self._counts, records, start, end, sm, quantum, ALL_ROUNDS)
+            _replay(self._l1, self._l2, self._counts, records, start, end, sm, quantum, ALL_ROUNDS, 0, len(sm))
         else:
             turns = self._turns(self._l1, records, start, end, sm, quantum)
             self.observer.wave(records, offsets, sm, turns)
@@ -176,9 +179,16 @@ class MemorySystem:
     def _turns(
         self, l1: Cache, records: np.ndarray, at: np.ndarray, end: np.ndarray, sm: np.ndarray, quantum: int
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Replay a wave turn by turn; yield where the blocks are and the counts after each."""
-        while _replay(l1, self._l2, self._counts, records, at, end, sm, quantum, 1):
-            yield at, self._counts
+        """Replay a wave turn by turn; yield where the blocks are and the counts after each part of a turn."""
+        parts = min(self.observer.parts, len(sm)) if self.observer is not None else 1
+        edges = [len(sm) * k // max(1, parts) for k in range(parts + 1)]
+        running = True
+        while running:
+            running = False
+            for first, last in pairwise(edges):
+                if _replay(l1, self._l2, self._counts, records, at, end, sm, quantum, 1, first, last):
+                    running = True
+                    yield at, self._counts
 
     def end(self) -> Hierarchy:
         """Return the counts since `begin`; dirty_bytes is all that is dirty in L2 now."""

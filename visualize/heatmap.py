@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator
 
 from gpusim.errors import BadOption
-from gpusim.observer import Site
+from gpusim.observer import Place, Site
 from gpusim.trace import KIND_SHIFT, LINE_SHIFT, SECTOR_BYTES, Kind
 from visualize import style
 
@@ -34,10 +34,12 @@ class Touches:
     counts: "reads" and "writes" -> int64, one number a sector of global memory from address 0 on.
     """
 
+    parts = 1
+
     def __init__(self) -> None:
         self.counts = {what: np.zeros(0, np.int64) for what in KINDS}
 
-    def begin(self, sites: Sequence[Site]) -> None:
+    def begin(self, sites: Sequence[Site], places: Sequence[Place] = ()) -> None:
         """Hear that a launch begins; its arrays are told apart by their addresses."""
 
     def wave(self, records: np.ndarray, offsets: np.ndarray, sm: np.ndarray,

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpusim.l2 import COUNTS
-from gpusim.observer import Site
+from gpusim.observer import Place, Site
 from visualize.phases import Arrays, Phases, phases_of, steps_of
 
 MAX_SLICES = 100_000
@@ -76,6 +76,8 @@ class ReplayLog:
     ... is sampled (`every_turn`).
     """
 
+    parts = 1
+
     def __init__(self, max_slices: int = MAX_SLICES, max_samples: int = MAX_SAMPLES) -> None:
         self.max_slices, self.max_samples = max_slices, max_samples
         self.launches: list[LaunchLog] = []
@@ -83,7 +85,7 @@ class ReplayLog:
         self._slices = self._turns = self._last_sm = 0
         self._is_full = False
 
-    def begin(self, sites: Sequence[Site]) -> None:
+    def begin(self, sites: Sequence[Site], places: Sequence[Place] = ()) -> None:
         """Begin a launch where the one before ended."""
         now = self.launches[-1].end if self.launches else 0
         self.launches.append(LaunchLog(Arrays(sites), now, now, np.zeros(len(COUNTS), np.int64)))

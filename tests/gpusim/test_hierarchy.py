@@ -324,10 +324,10 @@ def test_refuses_what_cannot_be_replayed():
 
 
 class Watching:
-    """Keep where the blocks are after each turn, of the first `turns` turns."""
+    """Keep where the blocks are after each part of a turn, of the first `turns` of them."""
 
-    def __init__(self, turns=1 << 30):
-        self.turns, self.places, self.misses = turns, [], []
+    def __init__(self, turns=1 << 30, parts=1):
+        self.turns, self.parts, self.places, self.misses = turns, parts, [], []
 
     def wave(self, records, offsets, sm, turns):
         for _, (at, counts) in zip(range(self.turns), turns, strict=False):
@@ -343,11 +343,26 @@ def test_an_observer_sees_where_every_block_is_after_each_turn():
     assert watching.misses == [16, 24, 28]
 
 
+def test_an_observer_sees_a_turn_in_as_many_parts_as_it_asks_for():
+    system = MemorySystem(H200)
+    system.observer = watching = Watching(parts=2)
+    run([stream(range(3)), stream(range(1)), stream(range(2))], quantum=2, system=system)
+    assert watching.places == [[2, 3, 4], [2, 4, 6], [3, 4, 6]]  # block 0, then 1 and 2; then block 0 alone
+
+
+def test_there_are_no_more_parts_than_blocks():
+    system = MemorySystem(H200)
+    system.observer = watching = Watching(parts=16)
+    run([stream(range(2)), stream(range(1))], quantum=2, system=system)
+    assert watching.places == [[2, 2], [2, 3]]
+
+
+@pytest.mark.parametrize("parts", [1, 4, 100])
 @pytest.mark.parametrize("turns", [0, 1, 1 << 30])
-def test_what_is_watched_is_what_would_have_been_counted(turns):
+def test_what_is_watched_is_what_would_have_been_counted(turns, parts):
     blocks = [stream([b, 40 + b, 7, b], kind) for b in range(9) for kind in (LOAD, STORE, ATOM)]
     alone, watched = MemorySystem(H200), MemorySystem(H200)
-    watched.observer = Watching(turns)
+    watched.observer = Watching(turns, parts)
     assert run(blocks, quantum=1, system=watched) == run(blocks, quantum=1, system=alone)
 
 
