@@ -243,6 +243,7 @@ showing = stacked(
         "ncu-csv never.",
     ),
     out_option,
+    click.option("--html", metavar="FILE", help="Write all of the report as one page with pictures, too."),
 )
 
 
@@ -290,6 +291,7 @@ def simulate(
     section: str | None,
     by_line: bool,
     out: str | None,
+    html: str | None,
     **rest: Any,
 ) -> int:
     """Run a kernel on the simulated GPU and report what it did.
@@ -300,9 +302,10 @@ def simulate(
     from kernels_sim.run import failed
 
     names = check_request(form, metrics, section, by_line, rest["engine"])
-    check_writable(out)
+    check_outputs(out, html)
     launches = simulated(kernel, gpu, l2, rest)
     emit(formatted(launches, form, names, section, by_line), out)
+    emit_page(launches, kernel.rpartition(":")[2], html)
     return 1 if any(map(failed, launches)) or (by_line and not lines_add_up(launches)) else 0
 
 
@@ -463,6 +466,7 @@ def profile(
     section: str | None,
     by_line: bool,
     out: str | None,
+    html: str | None,
 ) -> int:
     """Run an unmodified numba.cuda SCRIPT with its ARGUMENTS and report every launch, as ncu does."""
     import gpusim
@@ -470,7 +474,7 @@ def profile(
     from gpusim.report_progress import progress_bar
 
     names = check_request(form, metrics, section, by_line)
-    check_writable(out)
+    check_outputs(out, html)
     # What the script prints must not stand inside a JSON or CSV file that goes to the same stream.
     apart = nullcontext() if form == "text" or out else redirect_stdout(sys.stderr)
     with (
@@ -489,6 +493,7 @@ def profile(
         status, mistake = _run_script(Path(script), arguments)
     if session.reports or mistake is None:
         emit(formatted(session.reports, form, names, section, by_line), out)
+        emit_page(session.reports, Path(script).name, html)
     if mistake is not None:  # the launches before it have been reported all the same
         raise mistake
     for remark in (*launches_missing(script, session), *session.remarks):
@@ -1080,6 +1085,28 @@ def check_writable(out: str | None) -> None:
         from gpusim.output import check_writable
 
         check_writable(Path(out))
+
+
+def check_outputs(out: str | None, html: str | None) -> None:
+    """Raise CannotWrite before any work for a report or a page that could not be written after it, and
+    BadOption where both are one file."""
+    from gpusim.errors import BadOption
+
+    if out is not None and html is not None and os.path.realpath(out) == os.path.realpath(html):
+        raise BadOption(f"--out and --html both name {html}; give each a file of its own")
+    check_writable(out)
+    check_writable(html)
+
+
+def emit_page(launches: Sequence[Any], title: str, html: str | None) -> None:
+    """Write the page of some launches to its file, if one was asked for, and say so."""
+    if html is None:
+        return
+    from gpusim.output import write_whole
+    from visualize.html_report import page
+
+    write_whole(Path(html), page(launches, title))
+    click.echo(f"wrote {html}", err=True)
 
 
 def emit(text: str, out: str | None) -> None:
