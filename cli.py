@@ -384,23 +384,14 @@ def problem_of(
     kernel: str, seed: int, counts_only: bool, values: dict[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
     """Return the problem to run and the options to show with it, of a shipped kernel or of FILE.py:kernel."""
-    from dataclasses import asdict, fields
-
     from dsl.target import is_file_target
-    from kernels_sim.problem import Data
-    from kernels_sim.run import problem_of_file
+    from kernels_sim.run import problem_of_file, shipped
 
     if is_file_target(kernel):
         return problem_of_file(kernel, seed=seed, virtual=counts_only, **values), {
             k: v for k, v in values.items() if v
         }
-    import kernels_sim
-
-    spec = kernels_sim.find(kernel)
-    if any(f.name == "seed" for f in fields(spec.options)):
-        values["seed"] = seed
-    options = spec.options(**values)
-    return spec.build(options, Data(seed, virtual=counts_only)), {"seed": seed, **asdict(options)}
+    return shipped(kernel, seed, counts_only, values)
 
 
 @cli.command(cls=KernelCommand, epilog=FILE_ARGUMENT)

@@ -104,6 +104,15 @@ def broken_rules(source: str, package: str, path: str) -> list[str]:
     return found
 
 
+def test_only_the_seam_of_pictures_names_a_module_above_gpusim_to_load_it() -> None:
+    found = [f.name for f in sorted((ROOT / "gpusim").glob("*.py")) if "import_module" in f.read_text()]
+    assert found == ["__init__.py", "pictures.py"]
+    from gpusim import PLACES, pictures
+
+    assert all(place.startswith("gpusim.") for place in PLACES.values())
+    assert pictures.DRAWN_BY.partition(".")[0] == "visualize"
+
+
 def files() -> list[tuple[str, Path]]:
     """List (package, file) for every source file under the rules."""
     found = [(p, f) for p in sorted(PROJECT - {"cli"}) for f in sorted((ROOT / p).rglob("*.py"))]
