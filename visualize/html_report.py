@@ -69,7 +69,7 @@ KINDS = {
     "MemoryWorkloadAnalysis": Kind(memory_chart.figure, memory_words,
                                    "Memory chart: what moves between the levels; hatched is modelled."),
     "SpeedOfLight_RooflineChart": Kind(roofline.figure, roofline_words,
-                                       "Roofline: bounds from data sheet peaks; no time is claimed."),
+                                       "Roofline: bounds from peak rates; no time is claimed."),
     "Occupancy": Kind(occupancy_chart.figure, occupancy_words,
                       "Blocks an SM as one resource varies; the point is this launch."),
 }

@@ -1,8 +1,8 @@
 """The roofline: FLOPs a byte at L1, L2 and DRAM under the roofs of arithmetic and bandwidth.
 
-A kernel's three points lie at one height, the FLOP/s that the lowest roof over it allows: a bound from data
-sheet peaks, no time is claimed. The sums are those of the report's section (gpusim/sections.py). L2 has no
-published bandwidth, hence no roof. What it leaves out: sustained peaks, shared memory's bandwidth.
+A kernel's three points lie at one height, the FLOP/s that the lowest roof over it allows: a bound from peak
+rates, no time is claimed. The sums are those of the report's section (gpusim/sections.py). A GPU whose L2
+bandwidth is not known has no roof of L2. What it leaves out: sustained peaks, shared memory's bandwidth.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def figure(shown: Iterable[Run | Launch]) -> Figure:
     ax.set_xlim(low, high)
     top = max(p.peak for p in places)
     ax.set_ylim(min(top / 300, *(p.flops_per_second / 5 for p in places)), 4 * top)
-    style.title(ax, f"Roofline, {arch.title}: bounds from data sheet peaks, not times")
+    style.title(ax, f"Roofline, {arch.title}: bounds from peak rates, not times")
     style.axis_labels(ax, "Arithmetic intensity (FLOP/byte, log; at L2 and DRAM modelled)",
                       "Attainable FLOP/s (log)")
     ax.grid(True, which="major", color="#eeeeee")
@@ -111,13 +111,12 @@ def _run(ax: Axes, at: Placed, index: int) -> Line2D:
 
 
 def _legend(made: Figure, runs: Sequence[Run], handles: list[Line2D]) -> None:
-    arch = runs[0].total.arch
+    rates = memory_roofs(runs[0].total.arch)
     levels = [
-        Line2D([], [], color=style.LEVELS[x], marker="o", linestyle="" if x == "L2" else "-", markersize=7)
-        for x in ("L1", "L2", "DRAM")
+        Line2D([], [], color=style.LEVELS[x], marker="o", linestyle="-" if x in rates else "", markersize=7)
+        for x in POINTS
     ]
-    rates = memory_roofs(arch)
-    names = [f"{x}, {style.quantity(rates[x], 'B/s')}" if x in rates else f"{x}, no published bandwidth"
-             for x in ("L1", "L2", "DRAM")]  # fmt: skip
+    names = [f"{x}, {style.quantity(rates[x], 'B/s')}" if x in rates else f"{x}, bandwidth not known"
+             for x in POINTS]  # fmt: skip
     style.legend(made, [*handles, *levels], [*(run.title for run in runs), *names],
                  loc="outside lower center", ncols=1 if len(runs) == 1 else 2)  # fmt: skip

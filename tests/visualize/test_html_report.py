@@ -93,7 +93,7 @@ def test_the_words_of_a_picture_are_its_numbers(make_launch):
     run = Run("k", (make_launch(),))
     assert html_report.roofline_words(run) == (
         "L1 0.33 FLOP/byte, L2 0.396 FLOP/byte (modelled), DRAM 1.22 FLOP/byte (modelled); "
-        "attainable 5.86 TFLOP/s")  # 2,030 FLOPs over 6,144, 5,120 and 1,664 bytes; 1.22 * 4.8 TB/s
+        "attainable 4.08 TFLOP/s")  # 2,030 FLOPs over 6,144, 5,120 and 1,664 bytes; 0.396 * 10.29 TB/s
     assert html_report.occupancy_words(run).startswith("k: 32 blocks an SM, 100.0 % of its warps")
 
 
