@@ -40,7 +40,6 @@ class Reached:
     have traffic), FLOP/s; run: its number in the picture; label: what the measurement is called."""
 
     run: int
-    title: str
     label: str
     intensity: dict[str, float]
     flops_per_second: float
@@ -58,7 +57,7 @@ def reached(run: Run, number: int, label: str, measured: Sequence[Measured]) -> 
     intensity = {level: flops / nbytes for level, nbytes in moved.items() if nbytes}
     if not flops or not intensity:
         raise BadOption(f"roofline: {label} has no FLOPs or no bytes of {run.title}")
-    return Reached(number, f"{run.title}, measured ({label})", label, intensity, flops / seconds)
+    return Reached(number, label, intensity, flops / seconds)
 
 
 def _same_launches(run: Run, label: str, measured: Sequence[Measured]) -> Sequence[Measured]:

@@ -25,6 +25,8 @@ from visualize.run import Run, as_runs, need
 
 POINTS = {"L1": 14, "L2": 10, "DRAM": 6}
 """Level -> size of its mark."""
+WIDE = 60
+"""Letters of a title above which the legend has one column."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,9 @@ def figure(shown: Iterable[Run | Launch], measured: Sequence[Reached] = ()) -> F
     ax.set_yscale("log")
     low, high = _extent([*places, *measured], _ridges(places, arch))
     _roofs(ax, arch, places, low, high)
-    handles = [_run(ax, at, i) for i, at in enumerate(places)] + [_reached(ax, at) for at in measured]
+    handles = [_run(ax, at, i) for i, at in enumerate(places)]
+    for at in measured:
+        _reached(ax, at)
     ax.set_xlim(low, high)
     top = max(p.peak for p in places)
     ax.set_ylim(min(top / 300, *(p.flops_per_second / 5 for p in (*places, *measured))), 4 * top)
@@ -76,7 +80,7 @@ def figure(shown: Iterable[Run | Launch], measured: Sequence[Reached] = ()) -> F
                       "FLOP/s (log): attainable; measured" if measured else "Attainable FLOP/s (log)")
     ax.grid(True, which="major", color="#eeeeee")
     ax.set_axisbelow(True)
-    _legend(made, arch, handles, [*(run.title for run in runs), *(at.title for at in measured)])
+    _legend(made, arch, handles, [run.title for run in runs])
     return made
 
 
@@ -116,23 +120,21 @@ def _run(ax: Axes, at: Placed, index: int) -> Line2D:
         ax.plot([intensity], [at.flops_per_second], marker, markersize=POINTS[level],
                 color=style.LEVELS[level], markeredgecolor=colour, markeredgewidth=1.3, zorder=3,
                 gid=f"{index}-{level}")  # fmt: skip
-    return Line2D([], [], color=colour, marker=marker, linestyle=":", markerfacecolor=style.FAINT,
-                  markersize=8)  # fmt: skip
+    return Line2D([], [], color=colour, marker=marker, linestyle=":", markerfacecolor="white", markersize=8)
 
 
-def _reached(ax: Axes, at: Reached) -> Line2D:
-    """Draw what a card reached, hollow, on a full line, with its label below; return its legend key."""
+def _reached(ax: Axes, at: Reached) -> None:
+    """Draw what a card reached, shaped by kernel, hollow, on a full line, with its label below."""
     colour, marker = style.kernel_colour(at.run), style.kernel_marker(at.run)
     ax.plot(list(at.intensity.values()), [at.flops_per_second] * len(at.intensity), color=colour, linewidth=1,
             zorder=2)  # fmt: skip
     for level, intensity in at.intensity.items():
         ax.plot([intensity], [at.flops_per_second], marker, markersize=POINTS[level], markerfacecolor="white",
                 markeredgecolor=style.LEVELS[level], markeredgewidth=2, zorder=3,
-                gid=f"{at.title}-{level}")  # fmt: skip
+                gid=f"{at.run}-{at.label}-{level}")  # fmt: skip
     style.verbatim(ax.annotate(at.label, (min(at.intensity.values()), at.flops_per_second), xytext=(0, -10),
                                textcoords="offset points", ha="center", va="top", color=style.INK,
                                fontsize=style.SMALL_POINTS))  # fmt: skip
-    return Line2D([], [], color=colour, marker=marker, linestyle="-", markerfacecolor="white", markersize=8)
 
 
 def _legend(made: Figure, arch: Arch, handles: list[Line2D], titles: list[str]) -> None:
@@ -144,4 +146,4 @@ def _legend(made: Figure, arch: Arch, handles: list[Line2D], titles: list[str]) 
     names = [f"{x}, {style.quantity(rates[x], 'B/s')}" if x in rates else f"{x}, bandwidth not known"
              for x in POINTS]  # fmt: skip
     style.legend(made, [*handles, *levels], [*titles, *names], loc="outside lower center",
-                 ncols=1 if len(titles) == 1 else 2)  # fmt: skip
+                 ncols=1 if len(titles) == 1 or max(map(len, titles)) > WIDE else 2)  # fmt: skip

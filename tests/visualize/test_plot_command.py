@@ -62,7 +62,7 @@ def original(runs):
         (["roofline", "vec_add", "--over", "n=10"], "--over belongs to sweep, not to roofline"),
         (["pipeline", "vec_add", "--n", 100, "--engine", "oracle"], "does not tell arrays apart"),
         (["compare", "no_such_kernel"], "no_such_kernel"),
-        (["compare", "vec_add", "--n", 77], "recordings: no launch of vec_add with these options; recorded: "),
+        (["compare", "vec_add", "--n", 77], "recordings: no launch of vec_add with these options; recorded:"),
         (["compare", "vec_add", "--n", "x"], "'x' is not a valid integer. (vec_add)"),
         (["compare", "vec_add", "--gpu", "h100"], "simulates as it was measured: it takes no --gpu"),
         (["compare", "--seed", 1, "--l2", "cold"], "it takes no --l2 and no --seed"),
@@ -111,7 +111,7 @@ def test_recorded_measurements_stand_beside_simulated_points(monkeypatch, tmp_pa
     monkeypatch.setattr(roofline, "figure", lambda runs, measured: seen.extend(measured) or original(runs))
     out = tmp_path / "a.png"
     assert plot("roofline", "vec_add", "--n", 1003, "--measured", "recorded", "--out", out) == 0
-    assert [at.title for at in seen] == ["vec_add n=1003, measured (numba)"]
+    assert [(at.run, at.label) for at in seen] == [(0, "numba")]
     assert seen[0].intensity["L1"] == pytest.approx(1003 / (32 * 3 * 126))  # 1,003 floats: 126 sectors each
 
 

@@ -9,6 +9,7 @@ from gpusim.counters import Arithmetic
 from gpusim.errors import BadOption
 from gpusim.occupancy import occupancy
 from visualize import roofline, style
+from visualize.run import Run
 
 FLOPS = 2 * 1000 + 10 + 20
 BYTES = {"L1": 32 * (128 + 64), "L2": 32 * (96 + 64), "DRAM": 1024 + 512 + 128}
@@ -75,3 +76,8 @@ def test_two_gpus_are_refused(make_launch):
 def test_no_launch_is_refused():
     with pytest.raises(BadOption, match="no launch to draw"):
         roofline.figure([])
+
+
+def test_long_titles_have_a_column_of_their_own(make_launch, drawn):
+    runs = [Run(f"{name} {'an_option=1 ' * 7}", (make_launch(),)) for name in ("one", "two")]
+    assert drawn(roofline.figure(runs)).flaws == []
