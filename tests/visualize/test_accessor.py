@@ -9,6 +9,7 @@ from gpusim.errors import BadOption
 from gpusim.reports import Reports
 
 
+@pytest.mark.slow
 def test_each_picture_of_a_launch_is_a_figure_that_shows_itself(make_launch):
     for name in ("memory_chart", "roofline", "occupancy"):
         figure = getattr(make_launch().plot, name)()

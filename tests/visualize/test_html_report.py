@@ -49,6 +49,7 @@ def ids(page):
     return re.findall(r'\bid="([^"]+)"', page)
 
 
+@pytest.mark.slow
 def test_a_page_has_the_pictures_of_plot_in_their_sections(two):
     titles = re.findall(r'<svg role="img" aria-label="(\w+): ', two)
     assert titles == ["two"] * 2 + ["k"] * 3 + ["second"] * 3
@@ -57,12 +58,14 @@ def test_a_page_has_the_pictures_of_plot_in_their_sections(two):
     assert two.startswith("<!DOCTYPE html>") and "<script" not in two
 
 
+@pytest.mark.slow
 def test_no_two_elements_share_an_id_and_every_reference_has_one(two):
     assert len(ids(two)) == len(set(ids(two))) > 100
     referred = re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', two)
     assert {name for pair in referred for name in pair if name} <= set(ids(two))
 
 
+@pytest.mark.slow
 def test_colours_of_ink_and_paper_follow_the_page_and_those_of_levels_stay(two):
     pictures = "".join(re.findall(r"<svg.*?</svg>", two, re.DOTALL))
     assert "var(--ink)" in pictures and "var(--paper)" in pictures and "#56b4e9" in pictures
@@ -83,6 +86,7 @@ def test_a_picture_without_numbers_is_one_sentence(make_launch):
     assert page.count("<svg") == 1
 
 
+@pytest.mark.slow
 def test_launches_beyond_the_first_twelve_have_tables_alone(make_launch, monkeypatch):
     monkeypatch.setattr(html_report, "MOST_DRAWN", 1)
     page = html_report.page([make_launch(), make_launch()], "two")
@@ -97,6 +101,7 @@ def test_the_words_of_a_picture_are_its_numbers(make_launch):
     assert html_report.occupancy_words(run).startswith("k: 32 blocks an SM, 100.0 % of its warps")
 
 
+@pytest.mark.slow
 def test_the_page_is_written_beside_the_text(tmp_path, capsys):
     out = tmp_path / "a.html"
     assert simulate("vec_add", "--n", 1000, "--html", out) == 0
@@ -124,6 +129,7 @@ def test_a_file_that_cannot_be_written_is_one_message_before_any_work(tmp_path, 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_profile_writes_a_page_of_all_launches(tmp_path, capsys):
     out = tmp_path / "a.html"
     assert cli.run(["profile", "--html", str(out), "examples/saxpy_script.py", "1000"]) == 0

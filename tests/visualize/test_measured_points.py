@@ -77,6 +77,7 @@ def test_what_was_not_measured_is_never_taken_for_zero(make_launch, cards, messa
         reached(Run("k", (make_launch(),)), 0, "a.csv", cards)
 
 
+@pytest.mark.slow
 def test_a_saved_launch_is_drawn_like_the_one_that_was_run(make_launch, tmp_path, monkeypatch):
     import cli
 
