@@ -91,7 +91,7 @@ def kernel_params(kernel: str | None) -> list[click.Parameter]:
     """Return the options that belong to a kernel; raise UnknownName for a kernel that does not exist."""
     from dsl.target import is_file_target
 
-    if kernel is None:
+    if kernel is None or is_saved(kernel):
         return []
     if is_file_target(kernel):
         return list(FILE_OPTIONS)
@@ -99,6 +99,11 @@ def kernel_params(kernel: str | None) -> list[click.Parameter]:
     from kernels_sim.options import options_of
 
     return [click_option(o) for o in options_of(kernels_sim.find(kernel)) if o.name != "seed"]
+
+
+def is_saved(word: str) -> bool:
+    """Return whether an argument names launches that `simulate --format json` saved, not a kernel."""
+    return word.endswith(".json")
 
 
 class WholeNumber(click.types.IntParamType):
@@ -243,6 +248,7 @@ showing = stacked(
         "ncu-csv never.",
     ),
     out_option,
+    click.option("--html", metavar="FILE", help="Write all of the report as one page with pictures, too."),
 )
 
 
@@ -290,6 +296,7 @@ def simulate(
     section: str | None,
     by_line: bool,
     out: str | None,
+    html: str | None,
     **rest: Any,
 ) -> int:
     """Run a kernel on the simulated GPU and report what it did.
@@ -300,9 +307,10 @@ def simulate(
     from kernels_sim.run import failed
 
     names = check_request(form, metrics, section, by_line, rest["engine"])
-    check_writable(out)
+    check_outputs(out, html)
     launches = simulated(kernel, gpu, l2, rest)
     emit(formatted(launches, form, names, section, by_line), out)
+    emit_page(launches, kernel.rpartition(":")[2], html)
     return 1 if any(map(failed, launches)) or (by_line and not lines_add_up(launches)) else 0
 
 
@@ -381,23 +389,14 @@ def problem_of(
     kernel: str, seed: int, counts_only: bool, values: dict[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
     """Return the problem to run and the options to show with it, of a shipped kernel or of FILE.py:kernel."""
-    from dataclasses import asdict, fields
-
     from dsl.target import is_file_target
-    from kernels_sim.problem import Data
-    from kernels_sim.run import problem_of_file
+    from kernels_sim.run import problem_of_file, shipped
 
     if is_file_target(kernel):
         return problem_of_file(kernel, seed=seed, virtual=counts_only, **values), {
             k: v for k, v in values.items() if v
         }
-    import kernels_sim
-
-    spec = kernels_sim.find(kernel)
-    if any(f.name == "seed" for f in fields(spec.options)):
-        values["seed"] = seed
-    options = spec.options(**values)
-    return spec.build(options, Data(seed, virtual=counts_only)), {"seed": seed, **asdict(options)}
+    return shipped(kernel, seed, counts_only, values)
 
 
 @cli.command(cls=KernelCommand, epilog=FILE_ARGUMENT)
@@ -463,6 +462,7 @@ def profile(
     section: str | None,
     by_line: bool,
     out: str | None,
+    html: str | None,
 ) -> int:
     """Run an unmodified numba.cuda SCRIPT with its ARGUMENTS and report every launch, as ncu does."""
     import gpusim
@@ -470,7 +470,7 @@ def profile(
     from gpusim.report_progress import progress_bar
 
     names = check_request(form, metrics, section, by_line)
-    check_writable(out)
+    check_outputs(out, html)
     # What the script prints must not stand inside a JSON or CSV file that goes to the same stream.
     apart = nullcontext() if form == "text" or out else redirect_stdout(sys.stderr)
     with (
@@ -489,6 +489,7 @@ def profile(
         status, mistake = _run_script(Path(script), arguments)
     if session.reports or mistake is None:
         emit(formatted(session.reports, form, names, section, by_line), out)
+        emit_page(session.reports, Path(script).name, html)
     if mistake is not None:  # the launches before it have been reported all the same
         raise mistake
     for remark in (*launches_missing(script, session), *session.remarks):
@@ -590,20 +591,35 @@ def beside_measured(kernel: str, file: str | None, backend: str | None, names: A
 
 def measured_in(file: str, kernel: str, own: dict[str, Any]) -> list[Any]:
     """Return the launches of a file of ncu's, or those of a kernel with these options that one recorded."""
-    from gpusim.errors import BadOption
     from gpusim.measured import read_measured
     from kernels_real.recordings import is_recording, read
-    from kernels_sim import find
 
     if not is_recording(Path(file)):
         return list(read_measured(file))
-    options = find(kernel).options
-    of_kernel = [r for r in read(Path(file)) if r.job.kernel == kernel]
-    alike = [r for r in of_kernel if options(**r.job.options) == options(**own)]
+    alike = with_options(read(Path(file)), kernel, all_options(kernel, own), file)
+    return [r.measured for r in alike if r.job == alike[0].job]
+
+
+def all_options(kernel: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a kernel with the defaults of those that are not given."""
+    from dataclasses import asdict
+
+    from dsl.target import is_file_target
+    from kernels_sim import find
+
+    return given if is_file_target(kernel) else asdict(find(kernel).options(**given))
+
+
+def with_options(recorded: Iterable[Any], kernel: str, wanted: dict[str, Any], where: str) -> list[Any]:
+    """Return the recorded launches of a kernel that have these options; raise BadOption where none has."""
+    from gpusim.errors import BadOption
+
+    of_kernel = [r for r in recorded if r.job.kernel == kernel]
+    alike = [r for r in of_kernel if wanted.items() <= all_options(kernel, r.job.options).items()]
     if not alike:
         have = "; ".join(dict.fromkeys(r.job.title for r in of_kernel)) or "nothing of this kernel"
-        raise BadOption(f"{file} has no launch of {kernel} with these options; it has: {have}")
-    return [r.measured for r in alike if r.job == alike[0].job]
+        raise BadOption(f"{where}: no launch of {kernel} with these options; recorded: {have}")
+    return alike
 
 
 measuring = stacked(
@@ -667,14 +683,20 @@ def validate(folder: str | None, only: tuple[str, ...], every: bool, processes: 
     from gpusim.accuracy import accuracy_text
 
     check_writable(out)
-    emit(accuracy_text(recorded_entries(folder, only, processes), every), out)
+    emit(accuracy_text(recorded_entries(recordings(folder, only), processes), every), out)
 
 
-def recorded_entries(folder: str | None, only: Sequence[str], processes: int | None) -> dict[str, list[Any]]:
-    """Return title -> entries of recorded launches, simulated again; only: of these kernels, if any."""
-    from kernels_real.recordings import FOLDER, by_problem, read_all
+def recordings(folder: str | None, only: Sequence[str] = ()) -> list[Any]:
+    """Return the recorded launches of a folder, or of the project; only: of these kernels, if any."""
+    from kernels_real.recordings import FOLDER, read_all
 
-    recorded = [r for r in read_all(Path(folder) if folder else FOLDER) if not only or r.job.kernel in only]
+    return [r for r in read_all(Path(folder) if folder else FOLDER) if not only or r.job.kernel in only]
+
+
+def recorded_entries(recorded: Sequence[Any], processes: int | None) -> dict[str, list[Any]]:
+    """Return title -> entries of recorded launches, simulated again."""
+    from kernels_real.recordings import by_problem
+
     found: dict[str, list[Any]] = {}
     for backend, own in in_processes(by_problem(recorded), processes or min(4, os.cpu_count() or 1)):
         found.setdefault(SAME_OR_TWIN[backend], []).extend(own)
@@ -805,6 +827,10 @@ PICTURES = {"memory-chart": "memory_chart", "roofline": "roofline", "occupancy":
             "sweep": "sweep", "pipeline": "pipeline", "banks": "banks",
             "heatmap": "heatmap", "compare": "compare"}  # fmt: skip
 """Kind of picture -> its module of visualize."""
+OF_SAVED = ("memory-chart", "roofline", "occupancy", "banks")
+"""Kinds that start from launches alone, so that saved ones do."""
+OWN_OPTIONS = {"over": "sweep", "metric": "sweep", "folder": "compare", "measured": "roofline"}
+"""Option of `plot` -> the kind that it belongs to."""
 
 
 @cli.command(cls=PlotCommand, epilog=FILE_ARGUMENT)
@@ -813,6 +839,8 @@ PICTURES = {"memory-chart": "memory_chart", "roofline": "roofline", "occupancy":
 @click.option("--over", metavar="NAME=A,B,...", help="sweep: the values that an option takes.")
 @click.option("--metric", metavar="NAME", help="sweep: the metric to draw; default: dram__bytes_read.sum.")
 @click.option("--from", "folder", metavar="DIR", help="compare: recorded measurements of one's own.")
+@click.option("--measured", metavar="FILE|recorded", help="roofline: what a card reached, too, by any CSV of "
+                                                          "ncu or the project's recorded measurements.")
 @running
 @seed_option
 @click.option("--out", metavar="FILE", help="A file that ends in .png, .svg or .pdf; default: KIND.png here.")
@@ -824,7 +852,8 @@ def plot(kind: str, kernels: tuple[str, ...], out: str | None, **rest: Any) -> i
     metric over an option. pipeline: launches and buffers, with bytes. banks: wavefronts a bank of each line's
     shared accesses. heatmap: how often each tile of each tensor is read and written. compare: simulated
     against recorded measurements, of all kernels where none is named. Kernels share a picture; an option
-    holds for every kernel that has it.
+    holds for every kernel that has it. A KERNEL may be FILE.json of `simulate --format json --out` where a
+    picture starts from counters alone.
     """
     from visualize.save import picture_format, save
 
@@ -844,10 +873,30 @@ def check_kind(kind: str, kernels: Sequence[str], rest: dict[str, Any]) -> None:
         raise click.UsageError(f"{kind} needs a KERNEL; see list")
     if kind == "sweep" and "=" not in (rest["over"] or ""):
         raise click.UsageError("sweep needs --over NAME=A,B,..., such as --over N=256,512,1024")
-    for name, option, own in (("over", "--over", "sweep"), ("metric", "--metric", "sweep"),
-                              ("folder", "--from", "compare")):  # fmt: skip
+    for name, own in OWN_OPTIONS.items():
         if rest[name] is not None and kind != own:
-            raise click.UsageError(f"{option} belongs to {own}, not to {kind}")
+            raise click.UsageError(f"{written_options([name])[0]} belongs to {own}, not to {kind}")
+    saved = list(filter(is_saved, kernels))
+    if saved and kind not in OF_SAVED:
+        raise click.UsageError(f"{kind} runs kernels, and {saved[0]} holds launches; they can be drawn as "
+                               f"{', '.join(OF_SAVED)}")
+    run_nothing = "compare simulates as it was measured" if kind == "compare" else (
+        f"{saved[0]} was simulated already" if len(saved) == len(kernels) and saved else "")
+    if run_nothing and (useless := written_options(HOW_TO_RUN)):
+        raise click.UsageError(f"{run_nothing}: it takes no {' and no '.join(useless)}")
+
+
+HOW_TO_RUN = ("gpu", "l2", "regs", "counts_only", "engine", "atomic_order", "max_steps", "strict_index",
+              "seed")  # fmt: skip
+"""Parameters of `plot` that say how to simulate."""
+
+
+def written_options(names: Iterable[str]) -> list[str]:
+    """Return, of parameters of the present command, the options that stand on the command line."""
+    context = click.get_current_context()
+    written = click.core.ParameterSource.COMMANDLINE
+    params = {str(p.name): p.opts[0] for p in context.command.params}
+    return [params[name] for name in names if context.get_parameter_source(name) is written]
 
 
 def drawn(kind: str, kernels: Sequence[str], rest: dict[str, Any], runs: list[Any]) -> Any:
@@ -855,9 +904,9 @@ def drawn(kind: str, kernels: Sequence[str], rest: dict[str, Any], runs: list[An
     from importlib import import_module
 
     figure = import_module(f"visualize.{PICTURES[kind]}").figure
-    over, metric, folder = (rest.pop(name) for name in ("over", "metric", "folder"))
+    over, metric, folder, measured = (rest.pop(name) for name in OWN_OPTIONS)
     if kind == "compare":
-        return figure(recorded_entries(folder, kernels, None))
+        return figure(recorded_entries(recorded_alike(folder, kernels, rest), None))
     if kind == "heatmap":
         return figure([touched(kernel, rest, runs) for kernel in kernels])
     if kind == "sweep":
@@ -867,11 +916,69 @@ def drawn(kind: str, kernels: Sequence[str], rest: dict[str, Any], runs: list[An
         wanted = find(metric or "dram__bytes_read.sum").name
         runs += [plotted(k, rest, name, value)[0] for k in kernels for value in values.split(",")]
         return figure(runs, name, wanted)
-    made = [plotted(kernel, rest) for kernel in kernels]
+    made = [(saved_run(kernel), None) if is_saved(kernel) else plotted(kernel, rest) for kernel in kernels]
     runs += [run for run, _ in made]
     if kind == "pipeline":
         return figure(runs, {run.title: by_parameter(problem) for run, problem in made})
+    if measured is not None:
+        return figure(runs, reached(runs, kernels, measured))
     return figure(runs)
+
+
+def saved_run(file: str) -> Any:
+    """Return the launches of a file as a run, called by their kernels, their sizes and the file."""
+    from gpusim.compare import read_launches
+    from gpusim.errors import BadOption
+    from visualize.run import Run
+
+    launches = tuple(read_launches(file))
+    if not launches:
+        raise BadOption(f"{file} holds no launch to draw")
+    kernels = ", ".join(dict.fromkeys(launch.kernel for launch in launches))
+    return Run(f"{run_title(kernels, launches[0].options, {})} ({Path(file).name})", launches)
+
+
+def recorded_alike(folder: str | None, kernels: Sequence[str], rest: dict[str, Any]) -> list[Any]:
+    """Return the recorded launches of kernels that have the options given for them; of all where none is
+    named."""
+    recorded = recordings(folder)
+    if not kernels:
+        return recorded
+    where = folder or "the project's recordings"
+    return [r for kernel in kernels for r in with_options(recorded, kernel, given_of(kernel, rest), where)]
+
+
+def given_of(kernel: str, rest: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a kernel that stand on the command line, each as the kernel takes it."""
+    options = {str(o.name): o for o in kernel_params(kernel)}
+    return {name: taken_by(o, kernel, rest[name]) for name, o in options.items()
+            if rest.get(name) not in (None, ())}  # fmt: skip
+
+
+def reached(runs: Sequence[Any], kernels: Sequence[str], measured: str) -> list[Any]:
+    """Return what a card reached with each run: as a file says, or each backend of the recordings."""
+    from visualize import measured_points
+
+    if saved := list(filter(is_saved, kernels)):
+        raise click.UsageError(f"--measured goes with kernels, as {saved[0]} does not say which options to "
+                               "look for; name the kernel")
+    return [
+        measured_points.reached(run, i, label, cards)
+        for i, (run, kernel) in enumerate(zip(runs, kernels, strict=True))
+        for label, cards in measured_of(kernel, run.launches[0].options, measured).items()
+    ]
+
+
+def measured_of(kernel: str, options: dict[str, Any], measured: str) -> dict[str, list[Any]]:
+    """Return what a picture calls a measurement -> its launches, of a file or of the project's recordings."""
+    own = {str(o.name): options.get(str(o.name)) for o in kernel_params(kernel)}
+    if measured != "recorded":
+        return {Path(measured).name: measured_in(measured, kernel, own)}
+    alike = with_options(recordings(None), kernel, all_options(kernel, own), "the project's recordings")
+    jobs: dict[str, Any] = {}
+    for r in alike:
+        jobs.setdefault(r.job.backend, r.job)
+    return {backend: [r.measured for r in alike if r.job == job] for backend, job in jobs.items()}
 
 
 def told_wrong(runs: Sequence[Any]) -> int:
@@ -1080,6 +1187,28 @@ def check_writable(out: str | None) -> None:
         from gpusim.output import check_writable
 
         check_writable(Path(out))
+
+
+def check_outputs(out: str | None, html: str | None) -> None:
+    """Raise CannotWrite before any work for a report or a page that could not be written after it, and
+    BadOption where both are one file."""
+    from gpusim.errors import BadOption
+
+    if out is not None and html is not None and os.path.realpath(out) == os.path.realpath(html):
+        raise BadOption(f"--out and --html both name {html}; give each a file of its own")
+    check_writable(out)
+    check_writable(html)
+
+
+def emit_page(launches: Sequence[Any], title: str, html: str | None) -> None:
+    """Write the page of some launches to its file, if one was asked for, and say so."""
+    if html is None:
+        return
+    from gpusim.output import write_whole
+    from visualize.html_report import page
+
+    write_whole(Path(html), page(launches, title))
+    click.echo(f"wrote {html}", err=True)
 
 
 def emit(text: str, out: str | None) -> None:

@@ -124,10 +124,10 @@ def verdict(launch: Launch) -> str:
     return f"{what}: DIFFERENT, {listed}."
 
 
-def table(launch: Launch) -> Table:
+def table(launch: Launch, width: int = WIDTH) -> Table:
     """Return a row for each line with a memory access or a FLOP, in order of file and line, and the total.
 
-    Columns with nothing in them are left out. Source text is cut so that a row fits 110 columns.
+    Columns with nothing in them are left out. Source text is cut so that a row fits `width` columns.
     """
     last = cells(total(launch))
     used = [i for i, cell in enumerate(last) if cell != ""]
@@ -135,7 +135,7 @@ def table(launch: Launch) -> Table:
     numbers = {key: row for key, row in numbers.items() if any(cell != "" for cell in row)}
     end = ("", "Total", *(last[i] for i in used))
     headers = ("Line", "Source", *(COLUMNS[i][0] for i in used))
-    room = _room(headers, [*numbers.values(), end[2:]])
+    room = _room(headers, [*numbers.values(), end[2:]], width)
     texts = sources(list(numbers), room)
     files = list(dict.fromkeys(file for file, _ in numbers))
     body: list[tuple[Cell, ...]] = []
@@ -146,11 +146,11 @@ def table(launch: Launch) -> Table:
     return Table(headers, (*body, end), "rl" + "r" * len(used), title, ruled_rows=1)
 
 
-def _room(headers: tuple[str, ...], rows: list[tuple[Cell, ...]]) -> int:
+def _room(headers: tuple[str, ...], rows: list[tuple[Cell, ...]], width: int) -> int:
     """Return the characters that the numbers leave for source text, with one space between columns."""
     columns = zip(headers[2:], *rows, strict=True)
     taken = sum(1 + max(len(number(cell)) for cell in column) for column in columns)
-    return max(LEAST_SOURCE, WIDTH - taken - LINE_DIGITS - 1)
+    return max(LEAST_SOURCE, width - taken - LINE_DIGITS - 1)
 
 
 def sources(keys: list[LineKey], width: int) -> dict[LineKey, str]:

@@ -27,10 +27,11 @@ def comparison(baseline: str, other: str, chosen: Sequence[Metric] = (), every: 
 
     See `compare_launches`. Raises BadOption for files that are no saved launches.
     """
-    return compare_launches(_read(baseline), _read(other), chosen, every)
+    return compare_launches(read_launches(baseline), read_launches(other), chosen, every)
 
 
-def _read(path: str) -> list[Launch]:
+def read_launches(path: str) -> list[Launch]:
+    """Return the launches of a file that `simulate --format json` wrote; raise BadOption for another."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -178,6 +178,19 @@ class Launch:
 
         return value(self, metric)
 
+    @property
+    def plot(self) -> Any:
+        """Return the pictures of this launch: `launch.plot.roofline()` is a matplotlib figure."""
+        from gpusim.pictures import pictures
+
+        return pictures((self,))
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the summary, what to try, and the sections folded away."""
+        from gpusim.report_html import notebook
+
+        return notebook((self,))
+
 
 def is_counted(launch: Launch, path: str) -> bool:
     """Return whether a launch counted a part of Counters ("hierarchy") or a path into it."""

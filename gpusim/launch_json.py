@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
-from gpusim.arch import ARCHES, Arch
+from gpusim.arch import ARCHES, Arch, fingerprint_of
 from gpusim.counters import AsCompiled, Counters, Issued
 from gpusim.errors import BadOption
 from gpusim.launch import (
@@ -150,11 +150,10 @@ def _arch(item: dict[str, Any]) -> Arch:
     """Return the Arch as it was then; its sources are today's where the GPU is still known."""
     values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in item.items()}
     fingerprint = values.pop("fingerprint")
+    if fingerprint_of(values) != fingerprint:  # of the fields that the file has: an older one lacks some
+        raise ValueError(f"the values of GPU {values['name']} do not have the fingerprint {fingerprint}")
     known = ARCHES.get(str(values["name"]))
-    arch = Arch(**values, sources=known.sources if known else {})
-    if arch.fingerprint() != fingerprint:
-        raise ValueError(f"the values of GPU {arch.name} do not have the fingerprint {fingerprint}")
-    return arch
+    return Arch(**values, sources=known.sources if known else {})
 
 
 def _registers(item: dict[str, Any]) -> Registers:

@@ -48,8 +48,13 @@ def lines(launches: Sequence[Launch], only: str | None = None, by_line: bool = F
 
 def options(launch: Launch) -> list[str]:
     """Return the lines that say what the user asked for; none where nothing was."""
-    said = "  ".join(f"{name}={_said(value)}" for name, value in launch.options.items() if value is not None)
+    said = "  ".join(option_words(launch))
     return [*paragraph(said, "  "), ""] if said else [""]
+
+
+def option_words(launch: Launch) -> list[str]:
+    """Return what the user asked for, NAME=VALUE each."""
+    return [f"{name}={_said(value)}" for name, value in launch.options.items() if value is not None]
 
 
 def _said(value: object) -> str:

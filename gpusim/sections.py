@@ -325,9 +325,9 @@ def roofline(launch: Launch) -> Section | None:
         intensity, ridge = ratio(total, nbytes), ratio(peak, bandwidth.get(level, 0))
         rows.append((level, total, nbytes, intensity, ridge, _side(intensity, ridge), _level_kind(level)))
     headers = ("Level", "FLOPs", "Bytes", "FLOP/Byte", "Ridge", "Below The Roof Of", "Source")
+    unknown = "" if "L2" in bandwidth else "; that of its L2 is not known"
     prose = (f"{_roof(moved, bandwidth, total, peak)} Ridge: {precision} peak of the {launch.arch.title} / "
-             "bandwidth of the level; "
-             "L2 has no published bandwidth. No time is claimed.",)
+             f"bandwidth of the level{unknown}. No time is claimed.",)
     return Section(
         "SpeedOfLight_RooflineChart",
         "GPU Speed Of Light Roofline Chart",
@@ -351,11 +351,13 @@ def compute_roof(launch: Launch) -> tuple[int, str, int]:
 
 
 def memory_roofs(arch: Arch) -> dict[str, int]:
-    """Return the bandwidth in bytes/s of each level that has a known one: L1 (4 bytes a lane), DRAM."""
-    return {
+    """Return the bandwidth in bytes/s of each level that has a known one: L1 (4 bytes a lane), L2, DRAM."""
+    known = {
         "L1": arch.sm_count * arch.lsu_lanes * 4 * arch.sm_clock_hz,
+        "L2": arch.l2_bytes_per_second,
         "DRAM": arch.dram_bytes_per_second,
     }
+    return {level: rate for level, rate in known.items() if rate is not None}
 
 
 def bytes_by_level(counters: Counters) -> dict[str, int]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gpusim.errors import BadOption
+from gpusim.reports import Reports
 
 if TYPE_CHECKING:
     from gpusim.arch import Arch
@@ -71,7 +72,7 @@ class Session:
     registers: Registers | None = None
     filter: Filter = field(default_factory=Filter)
     keep: bool = True
-    reports: list[Launch] = field(default_factory=list)
+    reports: Reports = field(default_factory=Reports)
     device: Any = None
     on_report: Callable[[Launch], None] | None = None
     progress: Any = None
@@ -99,6 +100,10 @@ class Session:
         self.reports.append(launch)
         if self.on_report is not None:
             self.on_report(launch)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the reports."""
+        return self.reports._repr_html_()
 
     def remark(self, sentence: str) -> None:
         """Keep a sentence for the reader, once."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, is_dataclass, replace
+from dataclasses import asdict, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,38 @@ from dsl.arguments import bind, dimensions
 from dsl.target import load_kernel
 from gpusim import facts
 from gpusim.advice import differing
-from gpusim.arch import Arch
+from gpusim.arch import Arch, get_arch
+from gpusim.errors import UnknownName
 from gpusim.launch import Fact, Launch, Registers
 from gpusim.memory import VirtualArray
+from gpusim.reports import Reports
+from kernels_sim import find
 from kernels_sim.check import checks, largest_error
-from kernels_sim.problem import Problem, Step
+from kernels_sim.problem import Data, Problem, Step
+
+
+def simulate(kernel: str, gpu: str = "h200", *, seed: int = 0, counts_only: bool = False,
+             **options: Any) -> Reports:  # fmt: skip
+    """Run a shipped kernel on a simulated GPU and return its launches, as the command line's simulate does.
+
+    options: those of the kernel. Raise UnknownName for a name that is none, BadOption for a value.
+    """
+    from dsl.device import Device
+
+    problem, said = shipped(kernel, seed, counts_only, options)
+    return Reports(run_problem(problem, Device(get_arch(gpu)), counts_only=counts_only, options=said))
+
+
+def shipped(kernel: str, seed: int, virtual: bool, values: dict[str, Any]) -> tuple[Problem, dict[str, Any]]:
+    """Return the problem of a shipped kernel with these options, and all its options; raise UnknownName."""
+    spec = find(kernel)
+    own = [f.name for f in fields(spec.options)]
+    unknown = [name for name in values if name not in own]
+    if unknown:
+        raise UnknownName(f"{kernel} has no option {unknown[0]}; it has: {', '.join(own)}")
+    given = values | ({"seed": seed} if "seed" in own else {})
+    options = spec.options(**given)
+    return spec.build(options, Data(seed, virtual=virtual)), {"seed": seed, **asdict(options)}
 
 
 def run_problem(

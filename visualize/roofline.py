@@ -1,8 +1,9 @@
 """The roofline: FLOPs a byte at L1, L2 and DRAM under the roofs of arithmetic and bandwidth.
 
-A kernel's three points lie at one height, the FLOP/s that the lowest roof over it allows: a bound from data
-sheet peaks, no time is claimed. The sums are those of the report's section (gpusim/sections.py). L2 has no
-published bandwidth, hence no roof. What it leaves out: sustained peaks, shared memory's bandwidth.
+A kernel's three points lie at one height, the FLOP/s that the lowest roof over it allows: a bound from peak
+rates, no time is claimed. The sums are those of the report's section (gpusim/sections.py). A GPU whose L2
+bandwidth is not known has no roof of L2. What a card reached may stand beside it, hollow. What it leaves out:
+sustained peaks, shared memory's bandwidth.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ from gpusim.errors import BadOption
 from gpusim.launch import Launch
 from gpusim.sections import bytes_by_level, compute_roof, memory_roofs
 from visualize import style
+from visualize.measured_points import Reached
 from visualize.run import Run, as_runs, need
 
 POINTS = {"L1": 14, "L2": 10, "DRAM": 6}
 """Level -> size of its mark."""
+WIDE = 60
+"""Letters of a title above which the legend has one column."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +51,11 @@ def place(run: Run) -> Placed:
     return Placed(intensity, min(bounds), precision, peak)
 
 
-def figure(shown: Iterable[Run | Launch]) -> Figure:
-    """Return the roofline of runs on one GPU; raise BadOption for two GPUs, n/a counters and no FLOPs."""
+def figure(shown: Iterable[Run | Launch], measured: Sequence[Reached] = ()) -> Figure:
+    """Return the roofline of runs on one GPU, and what a card reached with some of them.
+
+    Raise BadOption for two GPUs, n/a counters and no FLOPs.
+    """
     runs = as_runs(shown)
     need(runs, "roofline", "arithmetic", "hierarchy")
     arch = runs[0].total.arch
@@ -59,24 +66,30 @@ def figure(shown: Iterable[Run | Launch]) -> Figure:
     ax = made.subplots()
     ax.set_xscale("log")
     ax.set_yscale("log")
-    low, high = _extent(places, arch)
+    low, high = _extent([*places, *measured], _ridges(places, arch))
     _roofs(ax, arch, places, low, high)
     handles = [_run(ax, at, i) for i, at in enumerate(places)]
+    for at in measured:
+        _reached(ax, at)
     ax.set_xlim(low, high)
     top = max(p.peak for p in places)
-    ax.set_ylim(min(top / 300, *(p.flops_per_second / 5 for p in places)), 4 * top)
-    style.title(ax, f"Roofline, {arch.title}: bounds from data sheet peaks, not times")
+    ax.set_ylim(min(top / 300, *(p.flops_per_second / 5 for p in (*places, *measured))), 4 * top)
+    hollow = "; hollow: measured" if measured else ", not times"
+    style.title(ax, f"Roofline, {arch.title}: bounds from peak rates{hollow}")
     style.axis_labels(ax, "Arithmetic intensity (FLOP/byte, log; at L2 and DRAM modelled)",
-                      "Attainable FLOP/s (log)")
+                      "FLOP/s (log): attainable; measured" if measured else "Attainable FLOP/s (log)")
     ax.grid(True, which="major", color="#eeeeee")
     ax.set_axisbelow(True)
-    _legend(made, runs, handles)
+    _legend(made, arch, handles, [run.title for run in runs])
     return made
 
 
-def _extent(places: Sequence[Placed], arch: Arch) -> tuple[float, float]:
-    ridges = [p.peak / rate for p in places for rate in memory_roofs(arch).values()]
-    found = [x for p in places for x in p.intensity.values()] + ridges
+def _ridges(places: Sequence[Placed], arch: Arch) -> list[float]:
+    return [p.peak / rate for p in places for rate in memory_roofs(arch).values()]
+
+
+def _extent(drawn: Sequence[Placed | Reached], ridges: Sequence[float]) -> tuple[float, float]:
+    found = [*ridges, *(x for at in drawn for x in at.intensity.values())]
     return min(found) / 4, max(found) * 6
 
 
@@ -110,14 +123,27 @@ def _run(ax: Axes, at: Placed, index: int) -> Line2D:
     return Line2D([], [], color=colour, marker=marker, linestyle=":", markerfacecolor="white", markersize=8)
 
 
-def _legend(made: Figure, runs: Sequence[Run], handles: list[Line2D]) -> None:
-    arch = runs[0].total.arch
-    levels = [
-        Line2D([], [], color=style.LEVELS[x], marker="o", linestyle="" if x == "L2" else "-", markersize=7)
-        for x in ("L1", "L2", "DRAM")
-    ]
+def _reached(ax: Axes, at: Reached) -> None:
+    """Draw what a card reached, shaped by kernel, hollow, on a full line, with its label below."""
+    colour, marker = style.kernel_colour(at.run), style.kernel_marker(at.run)
+    ax.plot(list(at.intensity.values()), [at.flops_per_second] * len(at.intensity), color=colour, linewidth=1,
+            zorder=2)  # fmt: skip
+    for level, intensity in at.intensity.items():
+        ax.plot([intensity], [at.flops_per_second], marker, markersize=POINTS[level], markerfacecolor="white",
+                markeredgecolor=style.LEVELS[level], markeredgewidth=2, zorder=3,
+                gid=f"{at.run}-{at.label}-{level}")  # fmt: skip
+    style.verbatim(ax.annotate(at.label, (min(at.intensity.values()), at.flops_per_second), xytext=(0, -10),
+                               textcoords="offset points", ha="center", va="top", color=style.INK,
+                               fontsize=style.SMALL_POINTS))  # fmt: skip
+
+
+def _legend(made: Figure, arch: Arch, handles: list[Line2D], titles: list[str]) -> None:
     rates = memory_roofs(arch)
-    names = [f"{x}, {style.quantity(rates[x], 'B/s')}" if x in rates else f"{x}, no published bandwidth"
-             for x in ("L1", "L2", "DRAM")]  # fmt: skip
-    style.legend(made, [*handles, *levels], [*(run.title for run in runs), *names],
-                 loc="outside lower center", ncols=1 if len(runs) == 1 else 2)  # fmt: skip
+    levels = [
+        Line2D([], [], color=style.LEVELS[x], marker="o", linestyle="-" if x in rates else "", markersize=7)
+        for x in POINTS
+    ]
+    names = [f"{x}, {style.quantity(rates[x], 'B/s')}" if x in rates else f"{x}, bandwidth not known"
+             for x in POINTS]  # fmt: skip
+    style.legend(made, [*handles, *levels], [*titles, *names], loc="outside lower center",
+                 ncols=1 if len(titles) == 1 or max(map(len, titles)) > WIDE else 2)  # fmt: skip

@@ -6,6 +6,7 @@ The same figure gives the same bytes: no date, no random identifiers.
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,37 @@ def picture_format(path: Path) -> str:
     return found
 
 
+HATCHED = re.compile(r"(fill: url\(#(\w+)\)); fill-opacity: ([\d.]+)")
+"""A fill by a pattern, the pattern's name, and the opacity that matplotlib gives to both of its colours."""
+
+
 def picture(figure: Figure, form: str) -> bytes:
     """Return a figure as the bytes of a file of one format of METADATA."""
+    if form == "svg":
+        return svg(figure).encode()
     out = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "gpusim"}):
-        figure.savefig(out, format=form, metadata=METADATA[form])
+    figure.savefig(out, format=form, metadata=METADATA[form])
     return out.getvalue()
+
+
+def svg(figure: Figure, text_as: str = "path") -> str:
+    """Return a figure as SVG; text_as: "path" for the same letters everywhere, "none" for text as text."""
+    out = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": "gpusim", "svg.fonttype": text_as}):
+        figure.savefig(out, format="svg", metadata=METADATA["svg"])
+    return with_hatches(out.getvalue())
+
+
+def with_hatches(text: str) -> str:
+    """Return an SVG whose hatched areas show their lines.
+
+    matplotlib draws lines and ground of a pattern in one colour and lets the whole shine through; here the
+    ground alone does.
+    """
+    for _, name, opacity in HATCHED.findall(text):
+        ground = re.compile(rf'(<pattern id="{name}"[^>]*>\s*<rect [^>]*?)(fill="#\w+"/>)')
+        text = ground.sub(rf'\1fill-opacity="{opacity}" \2', text)
+    return HATCHED.sub(r"\1", text)
 
 
 def save(figure: Figure, path: Path) -> None:

@@ -7,6 +7,7 @@ without pyplot: no window, no state that pictures share.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,9 +29,19 @@ DPI = 100
 PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
+class Picture(Figure):
+    """Be a figure that a notebook shows by itself, with no pyplot and no magic."""
+
+    def _repr_png_(self) -> bytes:
+        """Return the picture as a PNG."""
+        out = io.BytesIO()
+        self.savefig(out, format="png")
+        return out.getvalue()
+
+
 def new_figure(width: float, height: float) -> Figure:
     """Return an empty figure of a size in inches, which lays its axes out by itself."""
-    figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained", facecolor="white")
+    figure = Picture(figsize=(width, height), dpi=DPI, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     return figure
 

@@ -9,7 +9,7 @@ import math
 import numpy as np
 import pytest
 
-from gpusim.arch import get_arch
+from gpusim.arch import fingerprint_of, get_arch
 from gpusim.counters import Arithmetic, Counters, Hierarchy, SpaceCounts
 from gpusim.errors import BadOption
 from gpusim.launch import Check, Fact, LineAccess
@@ -165,3 +165,13 @@ def test_a_gpu_edited_by_hand_is_an_error(sample) -> None:
 def test_a_grid_of_two_dimensions_is_an_error(sample) -> None:
     with pytest.raises(BadOption, match="damaged"):
         load(damaged(sample, lambda launch: launch.update(grid=[1, 2])))
+
+
+def test_a_file_from_before_a_gpu_had_a_field_is_read(sample) -> None:
+    def older(item) -> None:
+        arch = item["arch"]
+        del arch["l2_bytes_per_second"], arch["fingerprint"]
+        arch["fingerprint"] = fingerprint_of(arch)
+
+    (loaded,) = load(damaged(sample, older))
+    assert loaded.arch.l2_bytes_per_second is None and loaded.counters == sample.counters

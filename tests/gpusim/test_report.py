@@ -94,9 +94,23 @@ def test_integer_instructions_and_those_of_the_xu_pipe_are_modelled(make_launch:
 def test_the_roofline_divides_flops_by_the_bytes_of_each_level(make_launch: Make) -> None:
     text = report.text([make_launch()], "SpeedOfLight_RooflineChart")
     assert row(text, "L1 ")[:3] == ["2,030", "6,144", "0.33"]  # (128 + 64) * 32 bytes
-    assert row(text, "L2 ")[:4] == ["2,030", "4,096", "0.50", "n/a"]  # (64 + 64) * 32
+    assert row(text, "L2 ")[:4] == ["2,030", "4,096", "0.50", "6.50"]  # (64 + 64) * 32; 66.9 / 10.29
     assert row(text, "DRAM ")[:3] == ["2,030", "1,664", "1.22"]  # 1024 + 512 + 128
-    assert "sits under the roof of DRAM bandwidth" in " ".join(text.split())
+    assert "sits under the roof of L2 bandwidth" in " ".join(text.split())  # 4,096 / 10.29 > 1,664 / 4.8
+
+
+def test_the_lowest_roof_is_that_of_the_level_that_takes_longest(make_launch: Make) -> None:
+    launch = make_launch()
+    launch.counters.hierarchy.dram_read_bytes = 2_048
+    text = report.text([launch], "SpeedOfLight_RooflineChart")
+    assert "sits under the roof of DRAM bandwidth" in " ".join(text.split())  # 2,688 / 4.8 > 4,096 / 10.29
+
+
+def test_a_gpu_whose_l2_bandwidth_is_not_known_has_no_roof_of_it(make_launch: Make) -> None:
+    text = report.text([make_launch(arch=get_arch("h100"))], "SpeedOfLight_RooflineChart")
+    assert row(text, "L2 ")[:5] == ["2,030", "4,096", "0.50", "n/a", "n/a"]
+    assert "that of its L2 is not known" in " ".join(text.split())
+    assert "is not known" not in report.text([make_launch()], "SpeedOfLight_RooflineChart")
 
 
 def test_many_flops_a_byte_sit_under_the_compute_roof(make_launch: Make) -> None:

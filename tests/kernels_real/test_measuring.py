@@ -332,5 +332,5 @@ def test_compare_finds_a_kernel_with_its_options_in_recorded_measurements(capsys
     row = next(x for x in capsys.readouterr().out.splitlines() if x.startswith("Global Load Sectors  "))
     assert row.split()[4:6] == ["9,216", "9,216"]  # 4 blocks: 256 of Q, 2,048 of K and V
     assert cli.run(["compare", "flash_forward", "--N", "257", "--measured", file]) == 2
-    assert "triton.csv has no launch of flash_forward with these options; it has: flash_forward N=256 " in (
+    assert "triton.csv: no launch of flash_forward with these options; recorded: flash_forward N=256 " in (
         capsys.readouterr().err)  # fmt: skip

@@ -16,7 +16,7 @@ from gpusim.launch import Check, Fact
 from kernels_sim.check import checks, largest_error
 from kernels_sim.options import options_of, summary
 from kernels_sim.problem import Data, KernelSpec, Problem
-from kernels_sim.run import failed, recorded, run_problem
+from kernels_sim.run import failed, recorded, run_problem, simulate
 
 NAN, INF = math.nan, math.inf
 
@@ -198,3 +198,16 @@ def test_where_terms_cancel_an_error_beyond_the_tolerance_is_measured_against_th
     assert found(5e-6, 100.0) == Check("x", 5e-6, 1e-5)  # within the tolerance as it is
     assert found(5e-5, 0.5) == Check("x", 5e-5, 1e-5, 0.5)  # terms below 1 change nothing
     assert found(np.nan, 100.0).error == np.inf
+
+
+def test_a_shipped_kernel_runs_from_python_as_on_the_command_line():
+    (launch,) = simulate("vec_add", n=1000)
+    assert launch.options == {"seed": 0, "n": 1000}
+    assert launch.counters.global_load.bytes == 8_000 and launch.checks
+    (counted,) = simulate("vec_add", "a100", n=1000, counts_only=True)
+    assert counted.counts_only and counted.arch.name == "a100" and not counted.checks
+
+
+def test_an_option_that_the_kernel_lacks_is_named_with_those_it_has():
+    with pytest.raises(UnknownName, match="vec_add has no option N; it has: n"):
+        simulate("vec_add", N=1000)

@@ -49,3 +49,8 @@ def test_what_cannot_be_drawn_is_refused(make_launch):
         occupancy_chart.figure([make_launch(registers=Registers(0, "unknown"))])
     with pytest.raises(BadOption, match="7 launches; one picture holds 6"):
         occupancy_chart.figure([make_launch()] * 7)
+
+
+def test_a_stair_is_filled_by_its_corners():
+    assert occupancy_chart.corners([1, 2, 3, 4, 5], [9, 9, 9, 4, 4]) == ([1, 3, 5], [9, 9, 4])
+    assert occupancy_chart.corners([1, 2], [9, 4]) == ([1, 2], [9, 4])

@@ -37,9 +37,9 @@ def test_an_option_goes_to_the_kernels_that_have_it(tmp_path, monkeypatch):
 
 
 def original(runs):
-    from visualize import roofline
+    from visualize import occupancy_chart
 
-    return roofline.figure(runs)
+    return occupancy_chart.figure(runs)
 
 
 @pytest.mark.parametrize(
@@ -62,6 +62,19 @@ def original(runs):
         (["roofline", "vec_add", "--over", "n=10"], "--over belongs to sweep, not to roofline"),
         (["pipeline", "vec_add", "--n", 100, "--engine", "oracle"], "does not tell arrays apart"),
         (["compare", "no_such_kernel"], "no_such_kernel"),
+        (["compare", "vec_add", "--n", 77], "recordings: no launch of vec_add with these options; recorded:"),
+        (["compare", "vec_add", "--n", "x"], "'x' is not a valid integer. (vec_add)"),
+        (["compare", "vec_add", "--gpu", "h100"], "simulates as it was measured: it takes no --gpu"),
+        (["compare", "--seed", 1, "--l2", "cold"], "it takes no --l2 and no --seed"),
+        (["banks", "vec_add", "--measured", "recorded"], "--measured belongs to roofline, not to banks"),
+        (["roofline", "vec_add", "--n", 77, "--measured", "recorded"], "no launch of vec_add with these"),
+        (["roofline", "vec_add", "--n", 1003, "--gpu", "h100", "--measured", "recorded"], "measured on the"),
+        (["roofline", "vec_add", "--measured", "no.csv"], "cannot read no.csv"),
+        (["roofline", "no.json"], "cannot read no.json: no such file"),
+        (["heatmap", "no.json"], "heatmap runs kernels, and no.json holds launches; they can be drawn as me"),
+        (["sweep", "no.json", "--over", "n=1"], "sweep runs kernels, and no.json holds"),
+        (["roofline", "no.json", "--gpu", "h100"], "no.json was simulated already: it takes no --gpu"),
+        (["roofline", "no.json", "--n", 3], "plot has no option --n; it has: none (of the kernels)"),
     ],
 )
 def test_a_mistake_is_one_message_and_no_file(tmp_path, monkeypatch, capsys, words, message):
@@ -79,3 +92,31 @@ def test_a_kernel_of_a_file_is_drawn(tmp_path, monkeypatch):
     words = ("--grid", 2, "--block", 32, "--arg", "float32[64]")
     assert plot("roofline", "k.py:_twice", "vec_add", *words, "--n", 100) == 0
     assert (tmp_path / "roofline.png").exists()
+
+
+def test_compare_takes_the_recorded_launches_that_have_the_options_given(monkeypatch, tmp_path):
+    seen = []
+    monkeypatch.setattr(cli, "recorded_entries", lambda recorded, processes: seen.extend(recorded) or {})
+    monkeypatch.chdir(tmp_path)
+    assert plot("compare", "vec_add", "matmul_tiled", "--n", 1003) == 2  # nothing is left to draw
+    assert {r.job.kernel for r in seen} == {"vec_add", "matmul_tiled"}
+    assert {r.job.options["n"] for r in seen if r.job.kernel == "vec_add"} == {1003}
+    assert len({r.job.options["N"] for r in seen if r.job.kernel == "matmul_tiled"}) > 1
+
+
+def test_recorded_measurements_stand_beside_simulated_points(monkeypatch, tmp_path):
+    from visualize import roofline
+
+    seen = []
+    monkeypatch.setattr(roofline, "figure", lambda runs, measured: seen.extend(measured) or original(runs))
+    out = tmp_path / "a.png"
+    assert plot("roofline", "vec_add", "--n", 1003, "--measured", "recorded", "--out", out) == 0
+    assert [(at.run, at.label) for at in seen] == [(0, "numba")]
+    assert seen[0].intensity["L1"] == pytest.approx(1003 / (32 * 3 * 126))  # 1,003 floats: 126 sectors each
+
+
+def test_a_kernel_and_a_saved_launch_share_a_picture(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.run(["simulate", "vec_add", "--n", "1000", "--format", "json", "--out", "a.json"]) == 0
+    assert plot("roofline", "a.json", "vec_add", "--n", 2000) == 0
+    assert plot("roofline", "a.json", "vec_add", "--n", 2000, "--measured", "recorded") == 2

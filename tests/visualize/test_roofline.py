@@ -9,6 +9,7 @@ from gpusim.counters import Arithmetic
 from gpusim.errors import BadOption
 from gpusim.occupancy import occupancy
 from visualize import roofline, style
+from visualize.run import Run
 
 FLOPS = 2 * 1000 + 10 + 20
 BYTES = {"L1": 32 * (128 + 64), "L2": 32 * (96 + 64), "DRAM": 1024 + 512 + 128}
@@ -17,7 +18,8 @@ BYTES = {"L1": 32 * (128 + 64), "L2": 32 * (96 + 64), "DRAM": 1024 + 512 + 128}
 def test_the_points_are_flops_over_bytes_at_the_height_of_the_lowest_roof(make_launch, drawn):
     picture = drawn(roofline.figure([make_launch()]))
     h200 = get_arch("h200")
-    lowest = min(FLOPS / BYTES["DRAM"] * 4.8e12, FLOPS / BYTES["L1"] * 132 * 128 * h200.sm_clock_hz)
+    rates = {"DRAM": 4.8e12, "L2": 94 * 64 * 1.71e9, "L1": 132 * 128 * h200.sm_clock_hz}
+    lowest = min(FLOPS / BYTES[level] * rate for level, rate in rates.items())
     for level, nbytes in BYTES.items():
         point = picture.named(f"0-{level}")
         assert point.get_xdata()[0] == pytest.approx(FLOPS / nbytes)
@@ -32,6 +34,16 @@ def test_the_roofs_are_the_peaks_of_the_gpu(make_launch, drawn):
     assert [b / a for a, b in zip(x, y, strict=True)] == pytest.approx([4.8e12, 4.8e12])
     assert set(picture.named("roof-32-bit").get_ydata()) == {get_arch("h200").fp32_flops_per_second}
     assert "DRAM, 4.80 TB/s" in picture.texts
+
+
+def test_l2_has_a_roof_where_its_bandwidth_is_known(make_launch, drawn):
+    picture = drawn(roofline.figure([make_launch()]))
+    x, y = picture.named("roof-L2").get_data()
+    assert [b / a for a, b in zip(x, y, strict=True)] == pytest.approx([94 * 64 * 1.71e9] * 2)
+    h100 = get_arch("h100")
+    picture = drawn(roofline.figure([make_launch(arch=h100, occupancy=occupancy(h100, 64, 32, 0, 0))]))
+    assert not picture.figure.findobj(lambda artist: artist.get_gid() == "roof-L2")
+    assert "L2, bandwidth not known" in picture.texts and picture.flaws == []
 
 
 def test_kernels_of_two_precisions_have_a_roof_each(make_launch, drawn):
@@ -64,3 +76,8 @@ def test_two_gpus_are_refused(make_launch):
 def test_no_launch_is_refused():
     with pytest.raises(BadOption, match="no launch to draw"):
         roofline.figure([])
+
+
+def test_long_titles_have_a_column_of_their_own(make_launch, drawn):
+    runs = [Run(f"{name} {'an_option=1 ' * 7}", (make_launch(),)) for name in ("one", "two")]
+    assert drawn(roofline.figure(runs)).flaws == []
