@@ -315,7 +315,7 @@ class _Run:
 
     def _waves(self) -> Iterator[tuple[int, int, np.ndarray]]:
         blocks = messages.linear_count(self.grid)
-        return waves(blocks, self.occupancy.blocks_per_sm, self.device.arch.sm_count)
+        return waves(blocks, self.occupancy.blocks_per_sm, self.device.arch)
 
     def _order(self, first: int, count: int) -> np.ndarray:
         """Return the order in which the blocks of a wave run, as numbers from its first one."""

@@ -22,8 +22,6 @@ is not more.
 """
 ENOUGH_WAVEFRONTS = 1.10
 """Speak when bank conflicts add 10 %; the card's own arbitration adds up to 6 % (fact 9)."""
-SHARED_READS = 2.0
-"""Speak of reads that SMs share when L2 serves this many times the bytes that it reads from DRAM."""
 LOW_OCCUPANCY_PCT = 50.0
 LOW_L1_HIT_PCT = 5.0
 FULL_ENOUGH_PCT = 90.0
@@ -176,20 +174,14 @@ def low_l1_hits(launch: Launch) -> Advice | None:
 
 
 def shared_reads(launch: Launch) -> Advice | None:
-    """Say that the reads of L2 are an upper bound where most hit, as several SMs read the same lines.
-
-    Silent for streams, for one block, for local memory (private to its SM), and for a warm L2, where hits may
-    be of what the launch before left.
-    """
-    h, private = launch.counters.hierarchy, launch.counters.local_load.sectors
-    shared, hits = h.l2_read - private, h.l2_read - h.l2_misses - private
-    many = SECTOR_BYTES * shared > SHARED_READS * h.dram_read_bytes and 2 * hits > shared
-    if launch.l2 != "cold" or launch.grid == (1, 1, 1) or not many:
+    """Say how many reads were merged before L2, where it is a tenth of them or more."""
+    h = launch.counters.hierarchy
+    if 10 * h.lrc_merged < max(1, h.l1_load_misses):
         return None
     return Advice(
-        "INF", "MemoryWorkloadAnalysis", "L2 Reads Are An Upper Bound",
-        f"{hits:,} of {h.l2_read:,} sectors read hit L2: SMs read the same lines. The card merges such reads "
-        "before L2 when they come at about the same time (not modelled), and counts fewer.")
+        "INF", "MemoryWorkloadAnalysis", "Reads Merged Before L2",
+        f"{h.lrc_merged:,} of {h.l1_load_misses:,} sectors that miss L1 arrive with a read of another SM: "
+        "SMs of a GPC ask for the same lines at about the same time. Which ones meet is modelled.")
 
 
 def occupancy_limiter(launch: Launch) -> Advice | None:

@@ -34,8 +34,11 @@ class Arch:
 
     carveouts_bytes: the shared-memory configurations of an SM, ascending; L1 gets l1_total_bytes minus the
     one a launch gets. l2_max_dirty_ways: dirty lines a set holds before it writes one back.
-    dram_granule_bytes: what one L2 miss fetches. dram_code_bytes: code and constants that a launch reads from
-    DRAM. l2_bytes_per_second: the peak from L2 to the SMs; None where nobody says or measured it.
+    sm_groups: (GPC, SMs) in the order in which blocks are dealt; gpc_partitions: the L2 partition of each
+    GPC. lrc_most_reads: reads of one line by SMs of a GPC that become one; lrc_window_records: how many
+    records an SM replays while a read is on its way (gpusim/hierarchy.py). dram_granule_bytes: what one L2
+    miss fetches. dram_code_bytes: code and constants that a launch reads from DRAM. l2_bytes_per_second: the
+    peak from L2 to the SMs; None where nobody says or measured it.
     """
 
     name: str
@@ -65,6 +68,10 @@ class Arch:
     carveouts_bytes: tuple[int, ...]
     l1_total_bytes: int
     l1_ways: int = 8
+    sm_groups: tuple[tuple[int, int], ...] = ()
+    gpc_partitions: tuple[int, ...] = (0, 1, 1, 1, 0, 0, 0, 1)
+    lrc_most_reads: int = 4
+    lrc_window_records: int = 32
     l2_bytes: int
     l2_partitions: int = 2
     l2_ways: int = 16
@@ -145,6 +152,10 @@ _COMMON_SOURCES = {
     "l1_total_bytes": "CUDA C++ Programming Guide: unified data cache of the capability",
     "l1_ways": "modelled from the H200: of a second pass over 208, 224, 240 and 256 KB 1.00, 0.83, 0.45 and "
     "0.08 hit; with 8 ways 0.97, 0.72, 0.42 and 0.07 do, with 4 ways 0.93, 0.73, 0.56 and 0.42",
+    "sm_groups": "white papers: the number of GPCs; how many SMs each has is a guess",
+    "gpc_partitions": "of the H200, for want of others",
+    "lrc_most_reads": "of the H200: 16 SMs of a GPC that read the same data are 4 streams, 18 are 5",
+    "lrc_window_records": "modelled from the H200: 16 to 64 give the same within 1 %",
     "l2_partitions": "white papers: the L2 is divided into two partitions",
     "l2_ways": "modelled: with 7 dirty ways of 16, 27.5 of 62.9 MB stay dirty",
     "l2_max_dirty_ways": "modelled from the H200: a pure write stream leaves 27 MB dirty, 7/16 of the L2",
@@ -165,6 +176,9 @@ _COMMON_SOURCES = {
 
 _H200_SOURCES = _COMMON_SOURCES | {
     "sm_count": "measured: launch__sm_count",
+    "sm_groups": "measured: %smid of blocks, and which SMs' reads of the same data become one (fact 43)",
+    "gpc_partitions": "measured: which SMs read a 4 KB chunk without the fabric (fact 44)",
+    "lrc_most_reads": "measured: 16 SMs of a GPC that read the same data are 4 streams, 18 are 5 (fact 43)",
     "tpc_count": "measured: launch__tpc_count",
     "shared_bytes_per_sm": "measured: device attribute",
     "shared_bytes_per_block_optin": "measured: device attribute",
@@ -196,13 +210,15 @@ _A100_SOURCES = _COMMON_SOURCES | {
 }
 
 _HOPPER_CARVEOUTS = tuple(kb * KB for kb in (8, 16, 32, 64, 100, 132, 164, 196, 228))
+_HOPPER_GROUPS = ((0, 8), (2, 16), (3, 16), (4, 16), (5, 16), (6, 18), (7, 18), (0, 8), (1, 16))
+_AMPERE_GROUPS = ((0, 16), (1, 16), (2, 16), (3, 16), (4, 16), (5, 14), (6, 14))
 _AMPERE_CARVEOUTS = tuple(kb * KB for kb in (8, 16, 32, 64, 100, 132, 164))
 
 H200 = Arch(
     name="h200", title="NVIDIA H200", compute_capability="9.0", validated=True, sm_count=132, tpc_count=66,
     shared_bytes_per_sm=228 * KB, shared_bytes_per_block_optin=227 * KB, carveouts_bytes=_HOPPER_CARVEOUTS,
-    l1_total_bytes=256 * KB, l2_bytes=60 * KB * KB, sm_clock_hz=1_980_000_000, memory_clock_hz=3_201_000_000,
-    memory_bus_bits=6016, dram_bytes_per_second=4_800_000_000_000,
+    l1_total_bytes=256 * KB, l2_bytes=60 * KB * KB, sm_groups=_HOPPER_GROUPS, sm_clock_hz=1_980_000_000,
+    memory_clock_hz=3_201_000_000, memory_bus_bits=6016, dram_bytes_per_second=4_800_000_000_000,
     l2_bytes_per_second=94 * 64 * 1_710_000_000, fp32_lanes=128, fp64_lanes=64,
     tensor_f16_flops_per_cycle=4096, sources=_H200_SOURCES)
 
@@ -210,7 +226,7 @@ H100 = Arch(
     name="h100", title="NVIDIA H100 SXM 80GB", compute_capability="9.0", validated=False, sm_count=132,
     tpc_count=66, shared_bytes_per_sm=228 * KB, shared_bytes_per_block_optin=227 * KB,
     carveouts_bytes=_HOPPER_CARVEOUTS, l1_total_bytes=256 * KB, l2_bytes=50 * KB * KB,
-    sm_clock_hz=1_980_000_000, memory_clock_hz=2_619_000_000, memory_bus_bits=5120,
+    sm_groups=_HOPPER_GROUPS, sm_clock_hz=1_980_000_000, memory_clock_hz=2_619_000_000, memory_bus_bits=5120,
     dram_bytes_per_second=3_350_000_000_000, fp32_lanes=128, fp64_lanes=64,
     tensor_f16_flops_per_cycle=4096, sources=_H100_SOURCES)
 
@@ -218,7 +234,7 @@ A100 = Arch(
     name="a100", title="NVIDIA A100 SXM 80GB", compute_capability="8.0", validated=False, sm_count=108,
     tpc_count=54, shared_bytes_per_sm=164 * KB, shared_bytes_per_block_optin=163 * KB,
     carveouts_bytes=_AMPERE_CARVEOUTS, l1_total_bytes=192 * KB, l2_bytes=40 * KB * KB,
-    sm_clock_hz=1_410_000_000, memory_clock_hz=1_593_000_000, memory_bus_bits=5120,
+    sm_groups=_AMPERE_GROUPS, sm_clock_hz=1_410_000_000, memory_clock_hz=1_593_000_000, memory_bus_bits=5120,
     dram_bytes_per_second=2_039_000_000_000, l2_bytes_per_second=5120 * 1_410_000_000, fp32_lanes=64,
     fp64_lanes=32, tensor_f16_flops_per_cycle=2048, sources=_A100_SOURCES)
 

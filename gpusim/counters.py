@@ -104,9 +104,10 @@ class Tensor:
 class Hierarchy:
     """Count what the replay through L1, L2 and DRAM saw, in sectors of 32 bytes unless the name says bytes.
 
-    l1_load_hits + l1_load_misses = sectors of global (and local) loads. l2_*: sectors that reach L2 from the
-    SMs (ncu's srcunit_tex; l2_read is an upper bound, as reads of several SMs are not merged); l2_fabric:
-    second look-ups in the other partition, not in the l2_read/write/red numbers.
+    l1_load_hits + l1_load_misses = sectors of global (and local) loads. lrc_merged: missing ones that arrive
+    with a read of another SM; l1_load_misses = lrc_merged + l2_read. l2_*: sectors that reach L2 from the
+    SMs (ncu's srcunit_tex); l2_fabric: second look-ups in the other partition, not in the l2_read/write/red
+    numbers.
     l2_hits + l2_misses = l2_read + l2_write + l2_red + l2_atom; a store, RED or ATOM is always a hit.
     l2_promoted: sectors that nobody asked for and that came with a missing one of their DRAM granule; not in
     l2_misses, but in ncu's lts__t_sectors_srcunit_tex_lookup_miss.
@@ -117,6 +118,7 @@ class Hierarchy:
 
     l1_load_hits: int = 0
     l1_load_misses: int = 0
+    lrc_merged: int = 0
     l2_read: int = 0
     l2_write: int = 0
     l2_red: int = 0

@@ -1,27 +1,30 @@
 """The memory hierarchy of one launch: traces of resident blocks replayed through L1, L2 and DRAM.
 
 What it models: one wave at a time; its blocks take turns of `quantum` records, each in the order of its
-program. L1 caches loads of global and local memory (fact 7 of the recorded H200 data), a miss asks L2 for
+program, L1 caches loads of global and local memory (fact 7 of the recorded H200 data), a miss asks L2 for
 the missing sectors of a line at once, and stores go through: they fill nothing in L1, and a sector that L1
 holds stays valid, as it is updated. RED and ATOM are done in L2 and end the copy in their SM's L1. L1s are
 empty at the start of a launch; L2 is with l2="cold" (as ncu measures) and is as the launch before left it
-with l2="warm". All of it is modelled, local stores as write-through among it. What it leaves out: time, so
-the turns stand for it; and merging of requests of several SMs (fact 2). Checked by
-`l1tex__t_sectors_pipe_lsu_mem_global_op_ld_lookup_*`, `lts__t_sectors_*` and `dram__bytes_*`.
+with l2="warm". Reads of several SMs become one where they are close in turns (gpusim/lrc.py). All of it is
+modelled, local stores as write-through among it. What it leaves out: time, so the turns stand for it.
+Checked by `l1tex__t_sectors_pipe_lsu_mem_global_op_ld_lookup_*`, `lts__t_sectors_*` and `dram__bytes_*`.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Iterator
-from itertools import pairwise
+from itertools import count, pairwise
+from typing import NamedTuple
 
 import numpy as np
 
 from gpusim.arch import Arch
 from gpusim.cache import MAX_LINE, Cache, clear, dirty_sectors, drop, fetch_table, load, new_cache, row_of
 from gpusim.counters import Hierarchy
-from gpusim.l2 import COUNTS, L1_LOAD_HITS, L1_LOAD_MISSES, L2, l2_atomic, l2_load, l2_store
+from gpusim.gpcs import gpc_of_sm, partition_of_sm
+from gpusim.l2 import COUNTS, L1_LOAD_HITS, L1_LOAD_MISSES, L2, LRC_MERGED, l2_atomic, l2_load, l2_store
+from gpusim.lrc import Lrc, forget, is_merged, new_lrc
 from gpusim.observer import Observer
 from gpusim.runtime import jit, jit_inlined, popcount, signed
 from gpusim.trace import KIND_SHIFT, LINE_BYTES, LINE_SHIFT, SECTOR_BYTES, Kind
@@ -29,41 +32,65 @@ from gpusim.trace import KIND_SHIFT, LINE_BYTES, LINE_SHIFT, SECTOR_BYTES, Kind
 LOAD, STORE, RED, ATOM = int(Kind.LOAD), int(Kind.STORE), int(Kind.RED), int(Kind.ATOM)
 LOCAL_LOAD, LOAD_L2, FIRST_MARK = int(Kind.LOCAL_LOAD), int(Kind.LOAD_L2), int(Kind.WARP)
 ONE_SECTOR = fetch_table(1)
-ALL_ROUNDS = (1 << 63) - 1
+ALL_TURNS = (1 << 63) - 1
+
+
+class Caches(NamedTuple):
+    """Hold what a record passes: the L1s, the request coalescers, the L2."""
+
+    l1: Cache
+    lrc: Lrc
+    l2: L2
 
 
 @jit_inlined
-def _load(l1: Cache, l2: L2, counts: np.ndarray, sm: int, line: int, mask: int) -> None:
+def _read(caches: Caches, counts: np.ndarray, sm: int, rank: int, line: int, mask: int, turn: int) -> None:
+    """Read sectors of a line that L1 has not, in L2 or with another SM's read."""
+    sectors = popcount(np.uint64(mask))
+    counts[L1_LOAD_MISSES] += sectors
+    if is_merged(caches.lrc, sm, rank, line, mask, turn):
+        counts[LRC_MERGED] += sectors
+    else:
+        l2_load(caches.l2, counts, sm, line, mask)
+
+
+@jit_inlined
+def _load(caches: Caches, counts: np.ndarray, sm: int, rank: int, line: int, mask: int, turn: int) -> None:
     """Read sectors of a line through the L1 of an SM."""
-    missing = load(l1, row_of(sm, line, l1.sets), line, mask, ONE_SECTOR) & 15
-    misses = popcount(np.uint64(missing))
-    counts[L1_LOAD_HITS] += popcount(np.uint64(mask)) - misses
-    counts[L1_LOAD_MISSES] += misses
+    missing = load(caches.l1, row_of(sm, line, caches.l1.sets), line, mask, ONE_SECTOR) & 15
+    counts[L1_LOAD_HITS] += popcount(np.uint64(mask)) - popcount(np.uint64(missing))
     if missing:
-        l2_load(l2, counts, sm, line, missing)
+        _read(caches, counts, sm, rank, line, missing, turn)
 
 
 @jit_inlined
-def _access(l1: Cache, l2: L2, counts: np.ndarray, sm: int, record: np.uint64) -> None:
+def _access(caches: Caches, counts: np.ndarray, sm: int, rank: int, record: np.uint64, turn: int) -> None:
     """Replay one record that is a request."""
     mask = signed(record & np.uint64(15))
     kind = signed(record >> np.uint64(KIND_SHIFT) & np.uint64(15))
     line = signed(record >> np.uint64(LINE_SHIFT))
     if kind in (LOAD, LOCAL_LOAD):
-        _load(l1, l2, counts, sm, line, mask)
+        _load(caches, counts, sm, rank, line, mask, turn)
     elif kind == LOAD_L2:
-        counts[L1_LOAD_MISSES] += popcount(np.uint64(mask))
-        l2_load(l2, counts, sm, line, mask)
+        _read(caches, counts, sm, rank, line, mask, turn)
     elif kind in (RED, ATOM):
-        drop(l1, row_of(sm, line, l1.sets), line, mask)
-        l2_atomic(l2, counts, sm, line, mask, kind == ATOM)
+        drop(caches.l1, row_of(sm, line, caches.l1.sets), line, mask)
+        l2_atomic(caches.l2, counts, sm, line, mask, kind == ATOM)
     else:
-        l2_store(l2, counts, sm, line, mask)
+        l2_store(caches.l2, counts, sm, line, mask)
 
 
 @jit_inlined
 def _turn(
-    l1: Cache, l2: L2, counts: np.ndarray, sm: int, records: np.ndarray, at: int, end: int, quantum: int
+    caches: Caches,
+    counts: np.ndarray,
+    sm: int,
+    rank: int,
+    records: np.ndarray,
+    at: int,
+    end: int,
+    quantum: int,
+    turn: int,
 ) -> int:
     """Replay up to `quantum` requests of one block, from `at`; return where it stops. Marks are free."""
     left = quantum
@@ -71,39 +98,61 @@ def _turn(
         record = records[at]
         at += 1
         if record >> np.uint64(KIND_SHIFT) & np.uint64(15) < np.uint64(FIRST_MARK):
-            _access(l1, l2, counts, sm, record)
+            _access(caches, counts, sm, rank, record, turn)
             left -= 1
     return at
 
 
+class Wave(NamedTuple):
+    """Hold blocks that are resident together: records of all, and of each where it is, where it ends, its SM
+    and how many blocks of that SM stand before it."""
+
+    records: np.ndarray
+    at: np.ndarray
+    end: np.ndarray
+    sm: np.ndarray
+    rank: np.ndarray
+
+
 @jit
 def _replay(
-    l1: Cache,
-    l2: L2,
+    caches: Caches,
     counts: np.ndarray,
-    records: np.ndarray,
-    at: np.ndarray,
-    end: np.ndarray,
-    sm: np.ndarray,
+    wave: Wave,
     quantum: int,
-    rounds: int,
+    turn: int,
+    turns: int,
     first: int,
     last: int,
 ) -> bool:
-    """Give the blocks from `first` to before `last` up to `rounds` turns, in the order of their indices, while
-    `at` moves to `end`.
+    """Give the blocks from `first` to before `last` up to `turns` turns from number `turn` on, in the order
+    of their indices, while `at` moves to `end`.
 
     Return whether the last of them found a block that was not at its end.
     """
     running = True
-    while running and rounds > 0:
+    while running and turns > 0:
         running = False
-        rounds -= 1
+        turns -= 1
         for b in range(first, last):
-            if at[b] < end[b]:
-                at[b] = _turn(l1, l2, counts, sm[b], records, at[b], end[b], quantum)
+            at, end = wave.at[b], wave.end[b]
+            if at < end:
                 running = True
+                sm, rank = wave.sm[b], wave.rank[b]
+                wave.at[b] = _turn(caches, counts, sm, rank, wave.records, at, end, quantum, turn)
+        turn += 1
     return running
+
+
+def ranks_of(sm: np.ndarray) -> np.ndarray:
+    """Return how many blocks of its SM stand before each block, int64."""
+    order = np.argsort(sm, kind="stable")
+    ordered = sm[order]
+    starts = np.flatnonzero(np.diff(ordered, prepend=-1))
+    before = np.arange(len(sm)) - np.repeat(starts, np.diff(starts, append=len(sm)))
+    found = np.empty(len(sm), np.int64)
+    found[order] = before
+    return found
 
 
 class MemorySystem:
@@ -118,6 +167,9 @@ class MemorySystem:
             raise ValueError(f'l2 is "cold" or "warm", not {l2!r}')
         if arch.l2_partitions not in (1, 2):
             raise ValueError(f"{arch.l2_partitions} L2 partitions; 1 and 2 are modelled")
+        gpcs = gpc_of_sm(arch)
+        if len(gpcs) != arch.sm_count:
+            raise ValueError(f"{arch.sm_count} SMs, and the groups of SMs have {len(gpcs)}")
         self.arch = arch
         self.cold = l2 == "cold"
         self.observer: Observer | None = None
@@ -125,9 +177,11 @@ class MemorySystem:
         self._l2 = L2(
             cache,
             arch.l2_partitions,
+            partition_of_sm(arch),
             fetch_table(arch.dram_granule_bytes // SECTOR_BYTES),
             arch.l2_max_dirty_ways,
         )
+        self._lrc = new_lrc(gpcs, arch.lrc_most_reads)
         self._l1: Cache | None = None
         self._l1_bytes = 0
         self._counts = np.zeros(len(COUNTS), np.int64)
@@ -168,27 +222,41 @@ class MemorySystem:
             raise ValueError(f"SMs {sm.min()} to {sm.max()} on a GPU with {self.arch.sm_count}")
         if len(records) and int(records.max()) >> LINE_SHIFT > MAX_LINE:
             raise ValueError("the trace has an address of 256 GiB or more")
-        start, end = offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64)
+        wave = self._start(records, offsets, sm, quantum)
+        caches = Caches(self._l1, self._lrc, self._l2)
         if self.observer is None:
-            _replay(self._l1, self._l2, self._counts, records, start, end, sm, quantum, ALL_ROUNDS, 0, len(sm))
+            _replay(caches, self._counts, wave, quantum, 0, ALL_TURNS, 0, len(sm))
         else:
-            turns = self._turns(self._l1, records, start, end, sm, quantum)
+            turns = self._turns(caches, wave, quantum, self.observer.parts)
             self.observer.wave(records, offsets, sm, turns)
             deque(turns, maxlen=0)  # what is not watched counts all the same
 
+    def _start(self, records: np.ndarray, offsets: np.ndarray, sm: np.ndarray, quantum: int) -> Wave:
+        """Return a wave before its first turn, with no read on its way.
+
+        The blocks of an SM share what it replays in a time, so the window of a read is fewer turns of theirs.
+        """
+        ranks = ranks_of(sm)
+        resident = int(ranks.max(initial=0)) + 1
+        self._lrc.window[0] = max(1, round(self.arch.lrc_window_records / quantum / resident))
+        forget(self._lrc)
+        return Wave(records, offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64), sm, ranks)
+
     def _turns(
-        self, l1: Cache, records: np.ndarray, at: np.ndarray, end: np.ndarray, sm: np.ndarray, quantum: int
+        self, caches: Caches, wave: Wave, quantum: int, parts: int
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Replay a wave turn by turn; yield where the blocks are and the counts after each part of a turn."""
-        parts = min(self.observer.parts, len(sm)) if self.observer is not None else 1
-        edges = [len(sm) * k // max(1, parts) for k in range(parts + 1)]
-        running = True
-        while running:
+        blocks = len(wave.sm)
+        parts = max(1, min(parts, blocks))
+        edges = [blocks * k // parts for k in range(parts + 1)]
+        for turn in count():
             running = False
             for first, last in pairwise(edges):
-                if _replay(l1, self._l2, self._counts, records, at, end, sm, quantum, 1, first, last):
+                if _replay(caches, self._counts, wave, quantum, turn, 1, first, last):
                     running = True
-                    yield at, self._counts
+                    yield wave.at, self._counts
+            if not running:
+                return
 
     def end(self) -> Hierarchy:
         """Return the counts since `begin`; dirty_bytes is all that is dirty in L2 now."""

@@ -12,8 +12,8 @@ What it models, with the number of the fact of the recorded H200 data each rule 
 - A set holds at most max_dirty_lines dirty lines (fact 15), then writes its oldest one back.
 - RED and ATOM are done at the home, count as hits, and fetch a sector that is absent (facts 3, 8 and 18).
 - No partition gives old data: a write drops the copy of its sectors in the partition that does not take part.
-Modelled: the home of a line is the parity of its 4 KB chunk's number, and SMs belong to the partitions in
-groups of 8. What it leaves out: the request coalescer before L2 (facts 2 and 16), compression, and any
+Modelled: the home of a line is the parity of its 4 KB chunk's number (on the card, of some of its bits: fact
+44). What it leaves out: the request coalescer before L2 (gpusim/lrc.py), compression, and any
 state of the card before the launch (fact 20). Checked by `lts__t_sectors_*`, `dram__bytes_read.sum` and
 `dram__bytes_write.sum`.
 """
@@ -30,18 +30,16 @@ from gpusim.trace import SECTOR_BYTES
 
 CHUNK_SHIFT = 5
 """log2 of the lines of one chunk, 32 of 128 bytes: chunks 2 k and 2 k + 1 have different homes."""
-SM_GROUP = 8
-"""On the card 8 blocks that read the same data show fabric traffic of one partition, 16 of both."""
 
 # fmt: off
 COUNTS = (
-    "l1_load_hits", "l1_load_misses", "l2_read", "l2_write", "l2_red", "l2_atom", "l2_hits", "l2_misses",
-    "l2_promoted", "l2_fabric_read", "l2_fabric_write", "l2_fabric_red", "l2_fabric_atom",
+    "l1_load_hits", "l1_load_misses", "lrc_merged", "l2_read", "l2_write", "l2_red", "l2_atom", "l2_hits",
+    "l2_misses", "l2_promoted", "l2_fabric_read", "l2_fabric_write", "l2_fabric_red", "l2_fabric_atom",
     "dram_read_bytes", "dram_write_bytes",
 )
 """Names of the counts array, fields of gpusim.counters.Hierarchy."""
 (
-    L1_LOAD_HITS, L1_LOAD_MISSES, L2_READ, L2_WRITE, L2_RED, L2_ATOM, L2_HITS, L2_MISSES,
+    L1_LOAD_HITS, L1_LOAD_MISSES, LRC_MERGED, L2_READ, L2_WRITE, L2_RED, L2_ATOM, L2_HITS, L2_MISSES,
     L2_PROMOTED, L2_FABRIC_READ, L2_FABRIC_WRITE, L2_FABRIC_RED, L2_FABRIC_ATOM,
     DRAM_READ_BYTES, DRAM_WRITE_BYTES,
 ) = range(len(COUNTS))
@@ -49,18 +47,14 @@ COUNTS = (
 
 
 class L2(NamedTuple):
-    """Hold the partitions (units of one Cache), what a DRAM granule brings, and the bound on dirty lines."""
+    """Hold the partitions (units of one Cache), the one that each SM asks first (int64), what a DRAM granule
+    brings, and the bound on dirty lines."""
 
     cache: Cache
     partitions: int
+    partition_of_sm: np.ndarray
     granule: np.uint64
     max_dirty_lines: int
-
-
-@jit_inlined
-def partition_of_sm(l2: L2, sm: int) -> int:
-    """Return the partition that an SM asks first."""
-    return sm // SM_GROUP % l2.partitions
 
 
 @jit_inlined
@@ -91,7 +85,7 @@ def _home_fetch(l2: L2, counts: np.ndarray, home: int, line: int, mask: int) -> 
 @jit_inlined
 def l2_load(l2: L2, counts: np.ndarray, sm: int, line: int, mask: int) -> None:
     """Read sectors of a line for an SM."""
-    own, home = partition_of_sm(l2, sm), home_of(l2, line)
+    own, home = l2.partition_of_sm[sm], home_of(l2, line)
     if own == home:
         got = _home_fetch(l2, counts, home, line, mask)
     else:
@@ -111,7 +105,7 @@ def l2_load(l2: L2, counts: np.ndarray, sm: int, line: int, mask: int) -> None:
 @jit_inlined
 def l2_store(l2: L2, counts: np.ndarray, sm: int, line: int, mask: int) -> None:
     """Write sectors of a line for an SM."""
-    own, home = partition_of_sm(l2, sm), home_of(l2, line)
+    own, home = l2.partition_of_sm[sm], home_of(l2, line)
     sectors = popcount(np.uint64(mask))
     counts[L2_WRITE] += sectors
     counts[L2_HITS] += sectors
@@ -131,7 +125,7 @@ def l2_atomic(l2: L2, counts: np.ndarray, sm: int, line: int, mask: int, returns
     sectors = popcount(np.uint64(mask))
     counts[L2_ATOM if returns else L2_RED] += sectors
     counts[L2_HITS] += sectors
-    if partition_of_sm(l2, sm) != home:
+    if l2.partition_of_sm[sm] != home:
         counts[L2_FABRIC_ATOM if returns else L2_FABRIC_RED] += sectors
     _home_fetch(l2, counts, home, line, mask)
     written = store(l2.cache, l2_row(l2, home, line), line, mask, l2.max_dirty_lines)

@@ -12,12 +12,9 @@ from gpusim.metric import EXACT, MODELLED, UNAVAILABLE, Formula, Metric, Value, 
 from gpusim.trace import SECTOR_BYTES
 
 NO_FABRIC_HITS = "It does not split look-ups over the fabric into hits and misses."
-NOT_MERGED = (
-    "It does not merge the reads of one line that several SMs send at about the same time, as the card's "
-    "request coalescer does before L2")
-UPPER_BOUND = (
-    f"{NOT_MERGED}: it is an upper bound, and where blocks walk the same data side by side the card counts "
-    "fewer (a quarter where 132 SMs read the same 2 MB).")
+MERGED = (
+    "Reads of one line that SMs of a GPC send at about the same time are one, up to 4 together; which ones "
+    "meet is modelled by turns, not by time.")
 HEAD, TABLES = "MemoryWorkloadAnalysis", "MemoryWorkloadAnalysis_Tables"
 
 
@@ -35,10 +32,17 @@ def _l2_from_sms() -> list[Metric]:
         _table(
             f"{tex}.sum", "sector", "L2 Sectors From SMs", MODELLED,
             hierarchy("l2_read", "l2_write", "l2_red", "l2_atom"), "Sectors that reach L2 from the SMs.",
-            "reads + writes + reductions + atomics", UPPER_BOUND, fewer),
+            "reads + writes + reductions + atomics", MERGED, fewer),
         _table(
             f"{tex}_op_read.sum", "sector", "L2 Read Sectors From SMs", MODELLED, hierarchy("l2_read"),
-            "Sectors that SMs read from L2.", "sectors that miss L1", UPPER_BOUND, fewer),
+            "Sectors that SMs read from L2.", "sectors that miss L1 - those merged with other reads", MERGED,
+            fewer),
+        Metric(
+            "lrc__average_xbar2gpc_sectors_op_read.ratio", "", TABLES, "Reads That One Read Of L2 Serves",
+            MODELLED, lambda launch: ratio(launch.counters.hierarchy.l1_load_misses,
+                                           launch.counters.hierarchy.l2_read),
+            "Sectors that SMs get for each that L2 reads for them.",
+            "sectors that miss L1 / sectors read from L2", MERGED),
         _table(
             f"{tex}_op_write.sum", "sector", "L2 Write Sectors From SMs", EXACT, hierarchy("l2_write"),
             "Sectors that SMs write to L2; L1 writes through.", "sectors of global and local stores",
@@ -53,12 +57,12 @@ def _l2_from_sms() -> list[Metric]:
         _table(
             f"{tex}_lookup_hit.sum", "sector", "L2 Sectors From SMs That Hit", MODELLED, hierarchy("l2_hits"),
             "Sectors that L2 holds; a store, a reduction or an atomic is always a hit.",
-            "replay through the two partitions", UPPER_BOUND),
+            "replay through the two partitions", MERGED),
         _table(
             f"{tex}_lookup_miss.sum", "sector", "L2 Sectors From SMs That Miss", MODELLED,
             hierarchy("l2_misses", "l2_promoted"),
             "Sectors that L2 does not hold, and those that came along in a granule of 64 bytes, as ncu "
-            "counts.", "misses of sectors asked for + promoted sectors", f"{NOT_MERGED}.", fewer),
+            "counts.", "misses of sectors asked for + promoted sectors", "", fewer),
         _table(
             "gpusim__l2_promoted_sectors.sum", "sector", "L2 Promoted Sectors", MODELLED,
             hierarchy("l2_promoted"),
@@ -82,9 +86,6 @@ def _unmodelled() -> list[Metric]:
         (
             "lts__t_sectors_srcunit_ltcfabric_lookup_miss.sum", "sector", "L2 Fabric Sectors That Miss",
             NO_FABRIC_HITS),
-        (
-            "lrc__average_xbar2gpc_sectors_op_read.ratio", "", "Reads Merged Before L2",
-            "It does not merge reads of several SMs."),
     ]
     return [
         _table(name, unit, label, UNAVAILABLE, None, f"{label}.", excludes=why)
@@ -102,7 +103,7 @@ def _l2_all() -> list[Metric]:
             f"lts__t_sectors_op_{op}.sum", "sector", f"L2 {word} Sectors, Both Look-ups", MODELLED,
             hierarchy(f"l2_{op}", f"l2_fabric_{op}"),
             f"L2 look-ups for {word.lower()}s, of SMs and of the fabric. {fabric}",
-            "from SMs + over the fabric", f"{others} {UPPER_BOUND}" if op == "read" else others)
+            "from SMs + over the fabric", f"{others} {MERGED}" if op == "read" else others)
         for op, word in (("read", "Read"), ("write", "Write"), ("red", "Reduction"), ("atom", "Atomic"))
     ]
     return [
@@ -110,11 +111,11 @@ def _l2_all() -> list[Metric]:
         _table(
             "lts__t_sectors.sum", "sector", "L2 Sectors, Both Look-ups", MODELLED, hierarchy(*names),
             f"L2 look-ups of SMs and of the fabric. {fabric}", "from SMs + over the fabric",
-            f"{others} {UPPER_BOUND}"),
+            f"{others} {MERGED}"),
         _table(
             "lts__t_sectors_srcunit_ltcfabric.sum", "sector", "L2 Fabric Sectors", MODELLED,
             hierarchy(*(f"l2_fabric_{op}" for op in both)), "Second look-ups in the other partition.",
-            "sectors whose home is the far partition", f"{others} {UPPER_BOUND}"),
+            "sectors whose home is the far partition", f"{others} {MERGED}"),
     ]
 
 
@@ -138,12 +139,11 @@ def _l2_rates() -> list[Metric]:
             "lts__t_sector_hit_rate.pct", "%", HEAD, "L2 Hit Rate", MODELLED, rate,
             "Sectors from SMs that hit L2.", "100 * hits / (hits + misses)",
             "It does not count promoted sectors and look-ups over the fabric, which the card's rate "
-            f"includes. {NOT_MERGED}: where blocks share data the card's rate is lower.", reuse),
+            f"includes. {MERGED}", reuse),
         _table(
             "lts__t_sector_op_read_hit_rate.pct", "%", "L2 Read Hit Rate", MODELLED, read_rate,
             "Sectors read by SMs that hit L2.", "100 * (reads - misses) / reads",
-            f"It does not count look-ups over the fabric. {NOT_MERGED}: where blocks share data the card's "
-            "rate is lower.", reuse),
+            f"It does not count look-ups over the fabric. {MERGED}", reuse),
         _table(
             "lts__t_sector_op_write_hit_rate.pct", "%", "L2 Write Hit Rate", MODELLED, write_rate,
             "Sectors written by SMs that hit L2: all, as L2 is write-back and never fetches for a store.",

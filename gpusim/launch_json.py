@@ -148,12 +148,17 @@ def _triple(extents: list[int]) -> tuple[int, int, int]:
 
 def _arch(item: dict[str, Any]) -> Arch:
     """Return the Arch as it was then; its sources are today's where the GPU is still known."""
-    values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in item.items()}
+    values: dict[str, Any] = {key: _as_tuple(value) for key, value in item.items()}
     fingerprint = values.pop("fingerprint")
     if fingerprint_of(values) != fingerprint:  # of the fields that the file has: an older one lacks some
         raise ValueError(f"the values of GPU {values['name']} do not have the fingerprint {fingerprint}")
     known = ARCHES.get(str(values["name"]))
     return Arch(**values, sources=known.sources if known else {})
+
+
+def _as_tuple(value: Any) -> Any:
+    """Return lists, and lists in them, as tuples."""
+    return tuple(map(_as_tuple, value)) if isinstance(value, list) else value
 
 
 def _registers(item: dict[str, Any]) -> Registers:

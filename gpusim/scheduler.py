@@ -1,8 +1,8 @@
 """The block scheduler: which blocks are resident together, on which SM, and what the last wave leaves idle.
 
-What it models: waves of as many blocks as fit, dealt to the SMs in turn; all of it is modelled. What it
-leaves out: a card starts a block as soon as another ends, so its waves blur, and it deals the first blocks
-by GPC. Checked by `launch__waves_per_multiprocessor`.
+What it models: waves of as many blocks as fit, dealt as gpusim/gpcs.py says; all of it is modelled. What it
+leaves out: a card starts a block as soon as another ends, so its waves blur. Checked by
+`launch__waves_per_multiprocessor`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+
+from gpusim.arch import Arch
+from gpusim.gpcs import deal
 
 
 @dataclass(frozen=True)
@@ -28,12 +31,14 @@ class WaveStatistics:
         return self.full_waves + (self.tail_blocks > 0)
 
 
-def waves(n_blocks: int, blocks_per_sm: int, sm_count: int) -> Iterator[tuple[int, int, np.ndarray]]:
-    """Yield (first block, blocks, SM of each as int32); block b of a wave runs on (b - first) % sm_count."""
-    slots = blocks_per_sm * sm_count
+def waves(n_blocks: int, blocks_per_sm: int, arch: Arch) -> Iterator[tuple[int, int, np.ndarray]]:
+    """Yield (first block, blocks, SM of each as int32) of each wave."""
+    slots = blocks_per_sm * arch.sm_count
+    whole = deal(arch, slots, blocks_per_sm) if n_blocks >= slots else None
     for first in range(0, n_blocks, slots):
         count = min(slots, n_blocks - first)
-        yield first, count, (np.arange(count) % sm_count).astype(np.int32)
+        sms = whole if whole is not None and count == slots else deal(arch, count, blocks_per_sm)
+        yield first, count, sms
 
 
 def shuffled(seed: int, first: int, count: int) -> np.ndarray:

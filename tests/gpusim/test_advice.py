@@ -122,38 +122,15 @@ def test_a_good_l1_hit_rate_gets_no_advice(make_launch: Make) -> None:
     assert advice.low_l1_hits(launch_with(make_launch, hierarchy=h)) is None
 
 
-def shared_by_sms(**changes: int) -> Hierarchy:
-    """Return what L2 sees where each byte from DRAM is read 4 times: 100 sectors, 25 of them misses."""
-    return Hierarchy(**{"l2_read": 100, "l2_hits": 75, "l2_misses": 25, "dram_read_bytes": 800, **changes})
-
-
-def test_reads_that_sms_share_are_called_an_upper_bound(make_launch: Make) -> None:
-    found = advice.shared_reads(launch_with(make_launch, hierarchy=shared_by_sms()))
-    assert found is not None
-    assert found.tag == "INF"
-    assert found.text.startswith("75 of 100 sectors read hit L2: SMs read the same lines.")
-    assert "not modelled" in found.text
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"dram_read_bytes": 3200, "l2_hits": 0, "l2_misses": 100},  # a stream
-        {"dram_read_bytes": 1600, "l2_hits": 50, "l2_misses": 50},  # each byte twice, half of them hits
-        {"l2_hits": 40, "l2_misses": 60},  # most miss: the data do not fit
-        {"l2_read": 0, "l2_write": 75, "l2_misses": 0, "dram_read_bytes": 0},  # stores hit, nothing is read
-    ],
-)
-def test_reads_of_l2_that_are_not_shared_get_no_such_note(make_launch: Make, changes: dict[str, int]) -> None:
-    assert advice.shared_reads(launch_with(make_launch, hierarchy=shared_by_sms(**changes))) is None
-
-
-def test_one_block_a_warm_l2_and_private_memory_share_no_reads(make_launch: Make) -> None:
-    launch = launch_with(make_launch, hierarchy=shared_by_sms())
-    assert advice.shared_reads(replace(launch, grid=(1, 1, 1))) is None
-    assert advice.shared_reads(replace(launch, l2="warm")) is None
-    launch.counters.local_load = SpaceCounts(lanes=800, bytes=3200, requests=25, sectors=100)
-    assert advice.shared_reads(launch) is None
+def test_reads_merged_before_l2_are_told_where_they_are_a_tenth_of_the_misses(make_launch: Make) -> None:
+    some = Hierarchy(l1_load_misses=100, lrc_merged=10, l2_read=90)
+    found = advice.shared_reads(launch_with(make_launch, hierarchy=some))
+    assert found is not None and found.tag == "INF"
+    assert found.text.startswith("10 of 100 sectors that miss L1 arrive with a read of another SM")
+    assert "modelled" in found.text
+    fewer = Hierarchy(l1_load_misses=100, lrc_merged=9, l2_read=91)
+    assert advice.shared_reads(launch_with(make_launch, hierarchy=fewer)) is None
+    assert advice.shared_reads(launch_with(make_launch, hierarchy=Hierarchy())) is None
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,20 @@ import numpy as np
 import pytest
 
 from gpusim.arch import H200
+from gpusim.gpcs import partition_of_sm
 from gpusim.hierarchy import MemorySystem
-from gpusim.l2 import L1_LOAD_MISSES, home_of, partition_of_sm
+from gpusim.l2 import L1_LOAD_MISSES, home_of
 from gpusim.trace import Kind, pack
 
 KB, MB = 1 << 10, 1 << 20
 LOAD, STORE, RED, ATOM = Kind.LOAD, Kind.STORE, Kind.RED, Kind.ATOM
 L1 = 224 * KB
 TINY_L1 = 512
-ONE = replace(H200, l2_partitions=1)
-"""An H200 with one partition, for traces that are followed by hand."""
+ALONE = replace(H200, lrc_most_reads=1)
+"""An H200 that merges no reads."""
+ONE = replace(ALONE, l2_partitions=1)
+"""And has one partition, for traces that are followed by hand."""
+SMALL = replace(ONE, sm_count=1, sm_groups=((0, 1),))
 HOME0, HOME1 = 0, 32
 """The first lines of chunks 0 and 1, whose homes are partitions 0 and 1."""
 NEAR, FAR = 0, 8
@@ -29,7 +33,7 @@ def stream(lines, kind=LOAD, mask=15):
     return lines << np.uint64(24) | np.uint64(pack(0, mask, kind))
 
 
-def run(blocks, sm=None, *, arch=H200, l1=L1, quantum=8, system=None):
+def run(blocks, sm=None, *, arch=ALONE, l1=L1, quantum=8, system=None):
     system = system or MemorySystem(arch)
     system.begin(l1)
     offsets = np.cumsum([0, *map(len, blocks)])
@@ -127,7 +131,7 @@ def test_marks_are_no_requests():
 
 def test_marks_take_no_part_of_a_turn():
     mark = np.array([pack(0, 0, Kind.BARRIER)], np.uint64)
-    small = replace(ONE, sm_count=1, l2_bytes=128, l2_ways=1)
+    small = replace(SMALL, l2_bytes=128, l2_ways=1)
     plain = run([stream([1, 2, 1]), stream([1, 3])], [0, 0], arch=small, l1=TINY_L1, quantum=1)
     marked = run(
         [np.concatenate([stream([1]), mark, stream([2]), mark, stream([1])]), stream([1, 3])],
@@ -143,8 +147,9 @@ def test_homes_and_sms_are_halved():
     l2 = MemorySystem(H200)._l2
     assert [home_of(l2, line) for line in (0, 31, 32, 63, 64, 96)] == [0, 0, 1, 1, 1, 0]
     assert sum(home_of(l2, line) for line in range(4096)) == 2048
-    assert [partition_of_sm(l2, sm) for sm in (0, 7, 8, 15, 16, 131)] == [0, 0, 1, 1, 0, 0]
-    assert sum(partition_of_sm(l2, sm) for sm in range(132)) == 64
+    partition = partition_of_sm(H200)
+    assert partition[[0, 7, 8, 23, 40, 131]].tolist() == [0, 0, 1, 1, 0, 1]
+    assert partition.sum() == 66
 
 
 def test_half_of_a_stream_goes_through_the_fabric():  # fact 3: op_read = 1.5 x the reads
@@ -198,10 +203,10 @@ def test_interleaved_blocks_share_what_blocks_one_after_another_read_again():
 
 
 def test_turns_go_round_in_the_order_of_the_blocks():
-    small = replace(ONE, sm_count=1, l2_bytes=256, l2_ways=2)
+    small = replace(SMALL, l2_bytes=256, l2_ways=2)
     blocks = [stream([1, 2, 3]), stream([1, 2, 3])]
     assert run(blocks, [0, 0], arch=small, l1=TINY_L1, quantum=1).l2_read == 12  # L1 of 4 lines
-    apart = replace(small, sm_count=2)
+    apart = replace(small, sm_count=2, sm_groups=((0, 2),))
     assert run(blocks, [0, 1], arch=apart, l1=TINY_L1, quantum=1).dram_read_bytes == 3 * 128  # 1 1 2 2 3 3
     assert run(blocks, [0, 1], arch=apart, l1=TINY_L1, quantum=3).dram_read_bytes == 6 * 128  # 1 2 3 1 2 3
 

@@ -93,7 +93,7 @@ EXPECTED = {
         ("global_ld", 98), ("global_st", 50), ("global_red", 3), ("shared_ld", 50), ("shared_st", 25),
         ("shared_atom", 10))},
     # L2: 240 + 1,605 + 24 + 64 = 1,933 from SMs; 118 + 800 + 12 + 31 = 961 over the fabric.
-    "lts__t_sectors_srcunit_tex.sum": 1933, "lts__t_sectors_srcunit_tex_op_read.sum": 240,
+    "lts__t_sectors_srcunit_tex.sum": 1933, "lts__t_sectors_srcunit_tex_op_read.sum": 240, "lrc__average_xbar2gpc_sectors_op_read.ratio": 1.25,
     "lts__t_sectors_srcunit_tex_op_write.sum": 1605, "lts__t_sectors_srcunit_tex_op_red.sum": 24,
     "lts__t_sectors_srcunit_tex_op_atom.sum": 64, "lts__t_sectors_srcunit_tex_lookup_hit.sum": 1813,
     "lts__t_sectors_srcunit_tex_lookup_miss.sum": 135, "gpusim__l2_promoted_sectors.sum": 15,
@@ -190,16 +190,20 @@ def test_shared_accesses_as_compiled_are_na_where_the_engine_does_not_tell(sampl
         assert kind(sample, find(name)) == "modelled"
 
 
-def test_every_count_of_l2_sectors_that_holds_reads_says_that_it_is_an_upper_bound(sample) -> None:
+def test_counts_of_l2_that_hold_reads_say_that_some_are_merged_before(sample) -> None:
     before = values(sample)
     for field in ("l2_read", "l2_fabric_read", "l2_hits"):
         setattr(sample.counters.hierarchy, field, 2 * getattr(sample.counters.hierarchy, field))
     after = values(sample)
     counts = {m.name for m in METRICS if m.unit == "sector" and before[m.name] != after[m.name]}
     assert "lts__t_sectors_srcunit_tex_op_read.sum" in counts and len(counts) == 6
-    assert counts == {m.name for m in METRICS if "upper bound" in m.excludes}
-    assert "it is an upper bound" in explain("lts__t_sectors_srcunit_tex_op_read.sum")
-    assert "upper bound" not in explain("lts__t_sectors_srcunit_tex_op_write.sum")
+    said = {m.name for m in METRICS if "up to 4 together" in m.excludes}
+    assert counts <= said and "lts__t_sectors_srcunit_tex_op_write.sum" not in said
+
+
+def test_reads_that_one_read_of_l2_serves_are_the_misses_of_l1_over_the_reads(sample) -> None:
+    sample.counters.hierarchy.l1_load_misses, sample.counters.hierarchy.l2_read = 300, 75
+    assert sample["lrc__average_xbar2gpc_sectors_op_read.ratio"] == 4.0
 
 
 def doubled(launch, *parts: str):

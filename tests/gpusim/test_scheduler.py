@@ -1,20 +1,25 @@
 """Waves of resident blocks and what the last one leaves idle."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from gpusim.arch import H200
 from gpusim.scheduler import wave_statistics, waves
+
+TWO = replace(H200, sm_count=2, sm_groups=((0, 2),))
 
 
 def test_deals_the_blocks_of_a_wave_to_the_sms_in_turn():
-    got = list(waves(7, 2, 2))
+    got = list(waves(7, 2, TWO))
     assert [(first, count) for first, count, _ in got] == [(0, 4), (4, 3)]
     assert [sm.tolist() for *_, sm in got] == [[0, 1, 0, 1], [0, 1, 0]]
     assert all(sm.dtype == np.int32 for *_, sm in got)
 
 
 def test_a_grid_of_no_blocks_has_no_wave():
-    assert list(waves(0, 2, 132)) == []
+    assert list(waves(0, 2, H200)) == []
 
 
 def test_one_block_too_many_costs_a_whole_wave():
