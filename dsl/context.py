@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from dsl.standin import missing
+from dsl.missing import missing
 from gpusim import session
 from gpusim.arch import Arch
 from gpusim.errors import BadOption

@@ -24,6 +24,7 @@ from dsl.context import (
     list_devices,
     select_device,
 )
+from dsl.device_name import DeviceName
 from dsl.elements import VECTORS
 from dsl.host import (
     In,
@@ -47,10 +48,9 @@ from dsl.host import (
     synchronize,
     to_device,
 )
-from dsl.standin import missing
+from dsl.missing import missing
 from dsl.types import numba_type
-from dsl.values import spelled
-from gpusim.errors import UnsupportedFeature, UserError
+from gpusim.errors import UnsupportedFeature
 
 INSTEAD = {
     "reduce": "write the reduction as a kernel, with cuda.shared.array and cuda.atomic.add",
@@ -77,29 +77,6 @@ def __getattr__(name: str) -> Any:
     if (named := numba_type(name)) is not None:
         return named
     raise missing(name, INSTEAD.get(name, ""))
-
-
-class DeviceName:
-    """Name a thing that exists inside a kernel; using it on the host raises UserError."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def __getattr__(self, name: str) -> DeviceName:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return DeviceName(f"{self.path}.{name}")
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise UserError(
-            f"{self} exists only inside a kernel; launch one with kernel[grid, block](...)"
-        )
-
-    def __repr__(self) -> str:
-        return f"<{self}>"
-
-    def __str__(self) -> str:
-        return spelled(self.path)
 
 
 threadIdx, blockIdx, blockDim, gridDim = (

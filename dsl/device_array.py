@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dsl.standin import missing
+from dsl.missing import missing
 from gpusim.errors import UnsupportedFeature
 
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dsl import copy_errors, messages
+from dsl import copy_messages, messages
 from dsl.copies import Copies
 from dsl.elements import VectorType
 from dsl.floats import Array
@@ -155,7 +155,7 @@ class Recorder:
         mark = self.copies.blocking(address, nbytes)
         if mark is not None:
             issuer = messages.unlinear(mark.thread, self.block)
-            raise copy_errors.pending_copy(
+            raise copy_messages.pending_copy(
                 self.kernel, access, array.name, where, thread.ctaid, thread.tid, place, issuer,
                 (mark.file, mark.line),
             )  # fmt: skip

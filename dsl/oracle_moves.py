@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from dsl import copy_errors, matrix_ops
-from dsl.copy_errors import ROW_BYTES
+from dsl import copy_messages, matrix_ops
+from dsl.copy_messages import ROW_BYTES
 from dsl.floats import Array
 from dsl.messages import LANES
 from dsl.oracle_arrays import Recorder, Tracked
@@ -45,7 +45,7 @@ def _read_rows(name: str, matrices: int, trans: bool, place: tuple[str, int], la
     for lane in range(8 * matrices):
         array, _, address, thread = lanes[lane]
         if address % ROW_BYTES:
-            raise copy_errors.misaligned_move(
+            raise copy_messages.misaligned_move(
                 array.recorder.kernel, name, "row", array.name, address, ROW_BYTES, thread.ctaid, thread.tid,
                 *place,
             )  # fmt: skip
@@ -132,12 +132,12 @@ class PtxMemory:
         at = (thread.ctaid, thread.tid, site.file, site.line)
         kernel = self.recorder.kernel
         if not 0 <= taken <= nbytes:
-            raise copy_errors.copy_size(kernel, name, src.name, taken, nbytes, *at)
+            raise copy_messages.copy_size(kernel, name, src.name, taken, nbytes, *at)
         source, target = src.address_of(start), dst.address_of(to)
         if taken and source % nbytes:
-            raise copy_errors.misaligned_move(kernel, name, "source", src.name, source, nbytes, *at)
+            raise copy_messages.misaligned_move(kernel, name, "source", src.name, source, nbytes, *at)
         if target % nbytes:
-            raise copy_errors.misaligned_move(kernel, name, "destination", dst.name, target, nbytes, *at)
+            raise copy_messages.misaligned_move(kernel, name, "destination", dst.name, target, nbytes, *at)
 
     cp_async_ca = _copy("ca")
     cp_async_cg = _copy("cg")

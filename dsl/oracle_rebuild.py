@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dsl import types
-from dsl.cuda import DeviceName
+from dsl.device_name import DeviceName
 from dsl.elements import VECTORS
 from dsl.half import numba_path
 from dsl.oracle_arrays import Recorder, Tracked

@@ -13,21 +13,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
+from dsl.missing import MissingName, missing
 from gpusim.errors import UnsupportedFeature
 
 PACKAGE, ATTRIBUTE = "numba", "cuda"
 NAME = f"{PACKAGE}.{ATTRIBUTE}"
 _ABSENT = object()
-
-
-class MissingName(UnsupportedFeature, AttributeError):
-    """A name of numba.cuda that the simulated one does not have; hasattr answers False."""
-
-
-def missing(name: str, instead: str = "") -> MissingName:
-    """Return the mistake of using a name that the simulated numba.cuda does not have."""
-    said = f"cuda.{name} is not in the simulated numba.cuda"
-    return MissingName(f"{said}; {instead}" if instead else said)
 
 
 def _is_cuda(name: str) -> bool:

@@ -27,8 +27,8 @@ from dsl import (
     views,
     warp_calls,
 )
-from dsl.cuda import DeviceName
 from dsl.device_args import Emitter, Keywords, integer, matched, takes
+from dsl.device_name import DeviceName
 from dsl.elements import VECTORS, Element, alignment_of
 from dsl.frame import DYNAMIC_ALIGNMENT_BYTES, Frame
 from dsl.ir import Imm

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dsl import copy_errors, ir, matrix_ops, messages, request_rules
-from dsl.copy_errors import ROW_BYTES
+from dsl import copy_messages, ir, matrix_ops, messages, request_rules
+from dsl.copy_messages import ROW_BYTES
 from dsl.floats import Array
 from dsl.messages import LANES, thread_of
 from dsl.warp import Warp
@@ -41,10 +41,10 @@ def require_complete(
         mark = run.copies.blocking(address, nbytes)
         if mark is not None:
             fn, block = run.launch.fn, run.launch.block
-            array = copy_errors.shared_array(fn, copy_errors.target_of(instr))
-            raise copy_errors.pending_copy(
-                fn.name, copy_errors.access_name(instr), array.name,
-                copy_errors.element_index(array, address), run.ctaid, thread_of(warp.number, lane, block),
+            array = copy_messages.shared_array(fn, copy_messages.target_of(instr))
+            raise copy_messages.pending_copy(
+                fn.name, copy_messages.access_name(instr), array.name,
+                copy_messages.element_index(array, address), run.ctaid, thread_of(warp.number, lane, block),
                 (instr.loc.file, instr.loc.line), messages.unlinear(mark.thread, block),
                 (mark.file, mark.line),
             )  # fmt: skip
@@ -56,8 +56,8 @@ def _require_multiple(
     for lane, address in lanes.items():
         if address % nbytes:
             thread = thread_of(warp.number, lane, run.launch.block)
-            raise copy_errors.misaligned_move(
-                run.launch.fn.name, copy_errors.move_name(instr), what, array, address, nbytes, run.ctaid,
+            raise copy_messages.misaligned_move(
+                run.launch.fn.name, copy_messages.move_name(instr), what, array, address, nbytes, run.ctaid,
                 thread, *instr.loc,
             )  # fmt: skip
 
@@ -110,8 +110,8 @@ def _taken(run: BlockRun, warp: Warp, instr: ir.CpAsync, mask: Array) -> dict[in
     taken = _lanes(warp.read(instr.taken, "s64"), mask)
     for lane, n in taken.items():
         if not 0 <= n <= instr.bytes:
-            raise copy_errors.copy_size(
-                run.launch.fn.name, copy_errors.move_name(instr), instr.array, n, instr.bytes, run.ctaid,
+            raise copy_messages.copy_size(
+                run.launch.fn.name, copy_messages.move_name(instr), instr.array, n, instr.bytes, run.ctaid,
                 thread_of(warp.number, lane, run.launch.block), *instr.loc,
             )  # fmt: skip
     return taken

@@ -14,7 +14,7 @@ from typing import Any
 
 from dsl import cuda as simulated_cuda
 from dsl import ptx
-from dsl.cuda import DeviceName
+from dsl.device_name import DeviceName
 from dsl.source import find
 from gpusim.errors import LaunchRefused, UnsupportedFeature
 
