@@ -12,21 +12,7 @@ from contextlib import suppress
 from types import FunctionType
 from typing import Any
 
-from dsl.context import (
-    close,
-    current_context,
-    detect,
-    get_current_device,
-    gpus,
-    is_bfloat16_supported,
-    is_float16_supported,
-    is_fp8_supported,
-    list_devices,
-    select_device,
-)
-from dsl.device_name import DeviceName
-from dsl.elements import VECTORS
-from dsl.host import (
+from dsl.host.arrays import (
     In,
     InOut,
     Out,
@@ -48,8 +34,22 @@ from dsl.host import (
     synchronize,
     to_device,
 )
-from dsl.missing import missing
+from dsl.host.context import (
+    close,
+    current_context,
+    detect,
+    get_current_device,
+    gpus,
+    is_bfloat16_supported,
+    is_float16_supported,
+    is_fp8_supported,
+    list_devices,
+    select_device,
+)
+from dsl.host.missing import missing
+from dsl.intrinsics.device_name import DeviceName
 from dsl.types import numba_type
+from dsl.types.elements import VECTORS
 from gpusim.errors import UnsupportedFeature
 
 INSTEAD = {
@@ -117,8 +117,8 @@ def jit(func_or_sig: Any = None, device: bool = False, **options: Any) -> Any:
     occupancy, and `debug` makes division by zero an error; numba's others (fastmath, opt, lineinfo, cache,
     inline, link, launch_bounds ...) are kept and ignored.
     """
-    from dsl.dispatcher import Dispatcher
-    from dsl.source import find
+    from dsl.host.dispatcher import Dispatcher
+    from dsl.syntax.source import find
 
     def decorate(py_func: Callable[..., Any]) -> Any:
         if isinstance(py_func, FunctionType):
