@@ -77,7 +77,7 @@ def kernel_among(args: Sequence[str]) -> str | None:
     Values of options are passed over where a shipped name or FILE.py:kernel stands.
     """
     import kernels_sim
-    from dsl.target import is_file_target
+    from dsl.programs.target import is_file_target
 
     words = [a for a in args if not a.startswith("-")]
     known = set(kernels_sim.names()) if words else set()
@@ -89,7 +89,7 @@ def kernel_among(args: Sequence[str]) -> str | None:
 
 def kernel_params(kernel: str | None) -> list[click.Parameter]:
     """Return the options that belong to a kernel; raise UnknownName for a kernel that does not exist."""
-    from dsl.target import is_file_target
+    from dsl.programs.target import is_file_target
 
     if kernel is None or is_saved(kernel):
         return []
@@ -329,7 +329,7 @@ def simulated_problem(kernel: str, gpu: str, l2: str, rest: dict[str, Any],
 
     places: filled with name -> device array where it is given, and results are not checked then.
     """
-    from dsl.device import Device
+    from dsl.host.device import Device
     from gpusim.arch import get_arch
     from gpusim.launch import Registers
     from gpusim.report_progress import progress_bar
@@ -389,7 +389,7 @@ def problem_of(
     kernel: str, seed: int, counts_only: bool, values: dict[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
     """Return the problem to run and the options to show with it, of a shipped kernel or of FILE.py:kernel."""
-    from dsl.target import is_file_target
+    from dsl.programs.target import is_file_target
     from kernels_sim.run import problem_of_file, shipped
 
     if is_file_target(kernel):
@@ -512,7 +512,7 @@ def launches_missing(script: str, session: Any) -> list[str]:
 
 def _run_script(script: Path, arguments: Sequence[str]) -> tuple[int, UserError | None]:
     """Run a script; return its exit status, and the mistake that stopped it."""
-    from dsl.target import run_script
+    from dsl.programs.target import run_script
 
     try:
         return run_script(script, arguments), None
@@ -604,7 +604,7 @@ def all_options(kernel: str, given: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a kernel with the defaults of those that are not given."""
     from dataclasses import asdict
 
-    from dsl.target import is_file_target
+    from dsl.programs.target import is_file_target
     from kernels_sim import find
 
     return given if is_file_target(kernel) else asdict(find(kernel).options(**given))
@@ -725,7 +725,7 @@ def replayed(recorded: Sequence[Any]) -> tuple[str, list[Any]]:
     registers that the card showed where the source is the same."""
     from dataclasses import replace
 
-    from dsl.device import Device
+    from dsl.host.device import Device
     from gpusim.accuracy import entries
     from gpusim.arch import get_arch
     from kernels_real.recordings import with_data
@@ -802,7 +802,7 @@ def kernels_among(args: Sequence[str]) -> list[str]:
     from itertools import takewhile
 
     import kernels_sim
-    from dsl.target import is_file_target
+    from dsl.programs.target import is_file_target
 
     leading = list(takewhile(lambda a: not a.startswith("-"), args))
     known = set(kernels_sim.names())
@@ -1009,7 +1009,7 @@ def placed(problem: Any, device: Any, places: dict[str, Any]) -> Any:
     """
     from dataclasses import replace
 
-    from dsl.device import DeviceArray
+    from dsl.host.device import DeviceArray
 
     steps = []
     for step, names in zip(problem.steps, buffer_names(problem), strict=True):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bench.rows import SAME_ROWS
-from dsl.device import Device
+from dsl.host.device import Device
 from kernels_sim import find
 from kernels_sim.problem import Data, Problem
 from kernels_sim.run import run_problem

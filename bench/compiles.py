@@ -18,9 +18,9 @@ from unittest.mock import patch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from dsl.device import Device  # noqa: E402
-from dsl.dispatcher import Dispatcher  # noqa: E402
-from dsl.launch import launch  # noqa: E402
+from dsl.host.device import Device  # noqa: E402
+from dsl.host.dispatcher import Dispatcher  # noqa: E402
+from dsl.host.launch import launch  # noqa: E402
 from gpusim.arch import get_arch  # noqa: E402
 from gpusim.runtime import cache_home  # noqa: E402
 from kernels_sim import find, names  # noqa: E402

@@ -29,7 +29,7 @@ import numpy as np  # noqa: E402
 
 from bench.attention import MOST_SECONDS, SAME_TILES, timed  # noqa: E402
 from bench.numpy_flash import numpy_flash  # noqa: E402
-from dsl.device import Device  # noqa: E402
+from dsl.host.device import Device  # noqa: E402
 from gpusim.arch import get_arch  # noqa: E402
 from gpusim.launch import Launch  # noqa: E402
 from kernels_sim import find  # noqa: E402
@@ -149,8 +149,8 @@ _COMPILE = """
 import sys, time
 sys.path.insert(0, {root!r})
 import numpy as np
-from dsl.device import Device
-from dsl.launch import launch
+from dsl.host.device import Device
+from dsl.host.launch import launch
 from gpusim.arch import get_arch
 from kernels_sim import find
 from kernels_sim.problem import Data

@@ -15,15 +15,16 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from dsl import machine, unrolling
-from dsl.as_compiled import MERGES
+from dsl.passes import unrolling
+from dsl.passes.as_compiled import MERGES
+from dsl.warpir import machine
 
 NAMES = {"xu": "XU (warp)"}
 COLUMNS = ("ffma", "fmul", "fadd", "dfma", "dmul", "dadd", "mufu", "xu", "integer")
 
 
 def merges() -> list[tuple[str, ...]]:
-    """Return a row a rule of dsl/as_compiled.py."""
+    """Return a row a rule of dsl/passes/as_compiled.py."""
     rows: list[tuple[str, ...]] = [("Written", "Bytes", "Aligned Piece", "Wanted At Least", "Becomes")]
     for rule in MERGES:
         kind, code = ("load", "LDS") if rule.is_load else ("store", "STS")
@@ -35,7 +36,7 @@ def merges() -> list[tuple[str, ...]]:
 
 
 def limits() -> list[tuple[str, ...]]:
-    """Return the limits and weights of dsl/unrolling.py."""
+    """Return the limits and weights of dsl/passes/unrolling.py."""
     named = (
         ("turns x instructions of a turn, at most", unrolling.LIMIT),
         ("the same where the counter indexes a private array", unrolling.PRIVATE_LIMIT),
@@ -54,7 +55,7 @@ def limits() -> list[tuple[str, ...]]:
 
 
 def arithmetic() -> list[tuple[str, ...]]:
-    """Return what each float operation executes, from dsl/machine.py."""
+    """Return what each float operation executes, from dsl/warpir/machine.py."""
     rows: list[tuple[str, ...]] = [("Operation", *(NAMES.get(c, c.upper()) for c in COLUMNS))]
     tables: tuple[tuple[str, Mapping[str, Mapping[str, int]]], ...] = (
         ("float32", machine.F32), ("float64", machine.F64), ("any float", machine.FLOAT_ANY))

@@ -12,20 +12,7 @@ from contextlib import suppress
 from types import FunctionType
 from typing import Any
 
-from dsl.context import (
-    close,
-    current_context,
-    detect,
-    get_current_device,
-    gpus,
-    is_bfloat16_supported,
-    is_float16_supported,
-    is_fp8_supported,
-    list_devices,
-    select_device,
-)
-from dsl.elements import VECTORS
-from dsl.host import (
+from dsl.host.arrays import (
     In,
     InOut,
     Out,
@@ -47,10 +34,23 @@ from dsl.host import (
     synchronize,
     to_device,
 )
-from dsl.standin import missing
+from dsl.host.context import (
+    close,
+    current_context,
+    detect,
+    get_current_device,
+    gpus,
+    is_bfloat16_supported,
+    is_float16_supported,
+    is_fp8_supported,
+    list_devices,
+    select_device,
+)
+from dsl.host.missing import missing
+from dsl.intrinsics.device_name import DeviceName
 from dsl.types import numba_type
-from dsl.values import spelled
-from gpusim.errors import UnsupportedFeature, UserError
+from dsl.types.elements import VECTORS
+from gpusim.errors import UnsupportedFeature
 
 INSTEAD = {
     "reduce": "write the reduction as a kernel, with cuda.shared.array and cuda.atomic.add",
@@ -77,29 +77,6 @@ def __getattr__(name: str) -> Any:
     if (named := numba_type(name)) is not None:
         return named
     raise missing(name, INSTEAD.get(name, ""))
-
-
-class DeviceName:
-    """Name a thing that exists inside a kernel; using it on the host raises UserError."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def __getattr__(self, name: str) -> DeviceName:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return DeviceName(f"{self.path}.{name}")
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise UserError(
-            f"{self} exists only inside a kernel; launch one with kernel[grid, block](...)"
-        )
-
-    def __repr__(self) -> str:
-        return f"<{self}>"
-
-    def __str__(self) -> str:
-        return spelled(self.path)
 
 
 threadIdx, blockIdx, blockDim, gridDim = (
@@ -140,8 +117,8 @@ def jit(func_or_sig: Any = None, device: bool = False, **options: Any) -> Any:
     occupancy, and `debug` makes division by zero an error; numba's others (fastmath, opt, lineinfo, cache,
     inline, link, launch_bounds ...) are kept and ignored.
     """
-    from dsl.dispatcher import Dispatcher
-    from dsl.source import find
+    from dsl.host.dispatcher import Dispatcher
+    from dsl.syntax.source import find
 
     def decorate(py_func: Callable[..., Any]) -> Any:
         if isinstance(py_func, FunctionType):

@@ -6,7 +6,7 @@ UserError, a name that is not here AttributeError (in a kernel UnsupportedFeatur
 
 from __future__ import annotations
 
-from dsl.cuda import DeviceName
+from dsl.intrinsics.device_name import DeviceName
 
 (
     mma_sync_m16n8k16_f32_f16,

@@ -5,7 +5,7 @@ each launch.
         kernel[grid, block](x, y)
     print(p.reports[0]["dram__bytes_read.sum"])
 
-What it leaves out: running a kernel (dsl/launch.py reads the session that is in place, see
+What it leaves out: running a kernel (dsl/host/launch.py reads the session that is in place, see
 gpusim/session.py).
 """
 

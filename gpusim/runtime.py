@@ -1,7 +1,7 @@
 """Compile the simulator's inner loops once, and keep the machine code on disk.
 
 What it models: nothing of a GPU; it is how every numba function of the package becomes machine code. What
-it leaves out: the kernels of a user, which dsl/codegen.py compiles. No ncu metric checks it.
+it leaves out: the kernels of a user, which dsl/codegen/kernel.py compiles. No ncu metric checks it.
 
 Numba's disk cache looks at the file of a function and not at the files of what it calls: after a change in
 a callee it gives the old answer. So the cache lives in a directory named by a hash of all sources that

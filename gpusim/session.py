@@ -3,7 +3,7 @@
 A kernel called as `kernel[grid, block](...)` has no argument for the GPU, so it asks `current()`.
 `gpusim.profile` and the command line put a session in place with `use`; outside of any, a default one (H200,
 cold caches) runs kernels and keeps no reports. What it leaves out: running anything. `device` belongs to
-dsl/launch.py, which makes it at the first launch; this module never looks in.
+dsl/host/launch.py, which makes it at the first launch; this module never looks in.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class Session:
     """Hold the settings of launches that are written as `kernel[grid, block](...)`, and the reports they
     gave.
 
-    arch, l2, engine, counts_only, max_steps, strict_index, registers: as in dsl.launch.launch (registers
-    None: recorded or estimated). device: dsl.device.Device, made by the first launch and kept, so that warm
-    caches stay. keep: whether reports are kept. on_report: called with each kept Launch. failed: wanted
+    arch, l2, engine, counts_only, max_steps, strict_index, registers: as in dsl.host.launch.launch (registers
+    None: recorded or estimated). device: dsl.host.device.Device, made by the first launch and kept, so that
+    warm caches stay. keep: whether reports are kept. on_report: called with each kept Launch. failed: wanted
     launches that ended by an error. remarks: sentences for the reader about the run as a whole, each once.
     """
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from dsl import cuda as simulated_cuda
 from dsl import ptx
-from dsl.cuda import DeviceName
-from dsl.source import find
+from dsl.intrinsics.device_name import DeviceName
+from dsl.syntax.source import find
 from gpusim.errors import LaunchRefused, UnsupportedFeature
 
 EXTENSIONS = ptx.__name__.rpartition(".")[2]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 import kernels_sim
-from dsl.device import Device
+from dsl.host.device import Device
 from gpusim.advice import differing
 from gpusim.arch import get_arch
 from gpusim.launch import Launch, counter

@@ -45,7 +45,7 @@ import numpy as np
 from ml_dtypes import bfloat16, float8_e4m3fn
 
 from dsl import cuda
-from dsl.floats import fma32
+from dsl.semantics.floats import fma32
 from gpusim.errors import BadOption
 from kernels_sim.attention import DIV, RCP, SQRT, Access, arithmetic, dram_of_bytes, row_segments
 from kernels_sim.attention_facts import element_facts

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from dsl.arguments import bind, dimensions
-from dsl.target import load_kernel
+from dsl.programs.arguments import bind, dimensions
+from dsl.programs.target import load_kernel
 from gpusim import facts
 from gpusim.advice import differing
 from gpusim.arch import Arch, get_arch
@@ -32,7 +32,7 @@ def simulate(kernel: str, gpu: str = "h200", *, seed: int = 0, counts_only: bool
 
     options: those of the kernel. Raise UnknownName for a name that is none, BadOption for a value.
     """
-    from dsl.device import Device
+    from dsl.host.device import Device
 
     problem, said = shipped(kernel, seed, counts_only, options)
     return Reports(run_problem(problem, Device(get_arch(gpu)), counts_only=counts_only, options=said))
@@ -61,8 +61,8 @@ def run_problem(
     progress: Callable[..., None] | None = None,
     options: Any = None,
 ) -> list[Launch]:
-    """Run the steps of a problem on a dsl.device.Device and return their launches, with closed forms, options
-    and checks.
+    """Run the steps of a problem on a dsl.host.device.Device and return their launches, with closed forms,
+    options and checks.
 
     registers: of every launch, if given; else each step's recorded ones, else the engine estimates. A device
     with warm L2 and a problem of one launch: an identical launch goes before it and is not counted. The
@@ -97,7 +97,7 @@ def run_problem(
 
 
 def _launch(step: Step, device: Any, registers: Registers | None, settings: dict[str, Any]) -> Launch:
-    from dsl.launch import launch
+    from dsl.host.launch import launch
 
     taken = registers or recorded(step, device.arch)
     return launch(step.kernel, step.grid, step.block, step.args, device,
@@ -137,7 +137,7 @@ def _resident(steps: tuple[Step, ...], device: Any) -> Iterator[tuple[Step, ...]
 
     A launch places a host array anew each time. The host arrays are up to date again at the end.
     """
-    from dsl.device import DeviceArray
+    from dsl.host.device import DeviceArray
 
     mark, placed = device.memory.mark(), {}
     for array in (a for step in steps for a in step.args if _has_place(a)):
@@ -182,7 +182,7 @@ def _is_reordered(device: Any, counts_only: bool) -> bool:
 
 def _in_usual_order(problem: Problem, device: Any, settings: dict[str, Any]) -> dict[str, np.ndarray]:
     """Return a problem's outputs as the usual order of blocks gives them, and put its arrays back."""
-    from dsl.device import Device
+    from dsl.host.device import Device
 
     arrays = {id(a): a for step in problem.steps for a in step.args if isinstance(a, np.ndarray)}
     before = {at: a.copy() for at, a in arrays.items()}

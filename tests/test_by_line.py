@@ -10,7 +10,7 @@ import pytest
 
 import gpusim
 from dsl import cuda
-from dsl.target import load_kernel
+from dsl.programs.target import load_kernel
 from gpusim import by_line, launch_json
 from gpusim.launch import Launch, LineAccess
 from gpusim.line_reasons import UNKNOWN, reasons

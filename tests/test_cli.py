@@ -525,7 +525,7 @@ def test_by_line_goes_with_a_section_and_with_metrics(capsys: Capture) -> None:
 def test_lines_that_do_not_add_up_are_reported_and_exit_with_1(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dsl.tally import Tally
+    from dsl.engine.tally import Tally
 
     whole = Tally.by_line
     monkeypatch.setattr(Tally, "by_line", lambda tally: dict(list(whole(tally).items())[:-1]))

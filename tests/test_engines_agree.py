@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dsl import oracle, request_rules
-from dsl.device import Device, private_copies
-from dsl.launch import launch
-from dsl.messages import dim3
+from dsl.host.device import Device, private_copies
+from dsl.host.launch import launch
+from dsl.oracle import run as oracle
+from dsl.semantics import request_rules
+from dsl.semantics.messages import dim3
 from gpusim.arch import H200
 from gpusim.counters import Counters
 from gpusim.trace import LINE_SHIFT, Kind, unpack

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import gpusim
-from dsl.target import load_kernel
+from dsl.programs.target import load_kernel
 from gpusim.counters import SharedCounts
 
 ROOT = Path(__file__).resolve().parents[1]

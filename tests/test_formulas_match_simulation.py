@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dsl.device import Device
+from dsl.host.device import Device
 from gpusim.arch import H200
 from gpusim.launch import Launch, counter
 from kernels_sim import find, names

@@ -1,5 +1,7 @@
 """Imports point one way: cli -> visualize, kernels_*, dsl, gpusim; kernels_* -> dsl, gpusim; dsl -> gpusim.
 
+So do those between the parts of dsl: each knows only parts that stand below it in DSL_MAY_IMPORT.
+
 The walk reads the source (ast); nothing is imported. Imports between the project's packages count wherever
 they stand, also inside a function; imports of other packages count where they run at import time.
 """
@@ -41,6 +43,29 @@ WITHOUT_HEAVY = {"gpusim", "dsl", "kernels_sim", "cli"}
 # Files of Triton kernels are nothing without it; kernels_real imports them when they are asked for.
 IN_FOLDER = {"kernels_real/triton_kernels/": {"torch", "triton"}}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+
+# Which part of dsl may know which. A part knows only parts below it, so there is no circle.
+DSL_MAY_IMPORT: dict[str, set[str]] = {
+    "programs": {"cuda", "host", "semantics", "warpir"},
+    "ptx": {"intrinsics"},
+    "cuda": {"host", "intrinsics", "syntax", "types"},
+    "host": {
+        "engine", "frontend", "intrinsics", "interpreter", "oracle", "passes", "semantics", "types", "warpir",
+    },
+    "engine": {"codegen", "llvm", "passes", "semantics", "warpir"},
+    "codegen": {"llvm", "passes", "semantics", "types", "warpir"},
+    "llvm": {"semantics", "warpir"},
+    "interpreter": {"passes", "semantics", "types", "warpir"},
+    "oracle": {"intrinsics", "lowering", "semantics", "types", "warpir"},
+    "frontend": {"intrinsics", "lowering", "passes", "syntax", "types", "warpir"},
+    "intrinsics": {"lowering", "semantics", "types", "warpir"},
+    "lowering": {"syntax", "types", "warpir"},
+    "syntax": set(),
+    "passes": {"warpir"},
+    "semantics": {"warpir"},
+    "types": {"warpir"},
+    "warpir": set(),
+}  # fmt: skip
 
 
 class Import(NamedTuple):
@@ -113,6 +138,19 @@ def test_only_the_seam_of_pictures_names_a_module_above_gpusim_to_load_it() -> N
     assert pictures.DRAWN_BY.partition(".")[0] == "visualize"
 
 
+def part_of(name: str) -> str | None:
+    """Return the part of dsl that a dotted name is or lies in, None for other names and for dsl itself."""
+    top, _, rest = name.partition(".")
+    return rest.partition(".")[0] if top == "dsl" and rest else None
+
+
+def broken_dsl_rules(source: str, part: str, path: str) -> list[str]:
+    """List what one file of a part of dsl imports from parts that it may not know."""
+    may = {None, part, *DSL_MAY_IMPORT[part]}
+    found = imports(ast.parse(source), f"dsl.{part}")
+    return [f"{path}:{line} imports {name}" for name, line, _ in found if part_of(name) not in may]
+
+
 def files() -> list[tuple[str, Path]]:
     """List (package, file) for every source file under the rules."""
     found = [(p, f) for p in sorted(PROJECT - {"cli"}) for f in sorted((ROOT / p).rglob("*.py"))]
@@ -125,11 +163,42 @@ def test_every_package_imports_only_what_lies_below_it() -> None:
     assert [rule for rules in found for rule in rules] == []
 
 
+def test_every_part_of_dsl_imports_only_parts_that_it_may_know() -> None:
+    paths = [p.relative_to(ROOT) for p in sorted((ROOT / "dsl").rglob("*.py"))]
+    parts = {p: p.parts[1].removesuffix(".py") for p in paths if p.parts[1] != "__init__.py"}
+    assert set(parts.values()) == set(DSL_MAY_IMPORT)
+    found = [broken_dsl_rules((ROOT / p).read_text(), part, str(p)) for p, part in parts.items()]
+    assert [rule for rules in found for rule in rules] == []
+
+
+def test_a_part_of_dsl_knows_only_parts_below_it() -> None:
+    order = list(DSL_MAY_IMPORT)
+    for above, part in enumerate(order):
+        assert DSL_MAY_IMPORT[part] <= set(order[above + 1 :]), part
+
+
+@pytest.mark.parametrize(
+    ("part", "source", "found"),
+    [
+        ("warpir", "from dsl.types import ArgType", ["dsl.types", "dsl.types.ArgType"]),
+        ("oracle", "def f():\n    from dsl import cuda", ["dsl.cuda"]),
+        ("engine", "import dsl.host.launch", ["dsl.host.launch"]),
+        ("lowering", "if TYPE_CHECKING:\n    from dsl.frontend import calls",
+         ["dsl.frontend", "dsl.frontend.calls"]),
+        ("lowering", "from dsl.syntax.source import Source\nfrom dsl import lowering\nimport gpusim", []),
+        ("host", "def f():\n    from dsl.oracle import run as oracle", []),
+    ],
+)  # fmt: skip
+def test_an_import_of_a_part_above_is_found(part: str, source: str, found: list[str]) -> None:
+    lines = source[: source.index("from" if "from" in source else "import")].count("\n") + 1
+    assert broken_dsl_rules(source, part, "x.py") == [f"x.py:{lines} imports {name}" for name in found]
+
+
 @pytest.mark.parametrize(
     ("package", "source", "found"),
     [
-        ("gpusim", "import dsl.ir", "dsl.ir"),
-        ("gpusim", "def f():\n    from dsl import ir", "dsl"),
+        ("gpusim", "import dsl.warpir.ir", "dsl.warpir.ir"),
+        ("gpusim", "def f():\n    from dsl.warpir import ir", "dsl.warpir"),
         ("dsl", "import kernels_sim", "kernels_sim"),
         ("kernels_sim", "from kernels_real import runner", "kernels_real"),
         ("visualize", "from kernels_sim import flash_forward", "kernels_sim"),

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from dsl.device import Device
+from dsl.host.device import Device
 from gpusim.arch import H200
 from gpusim.launch import Launch
 from gpusim.occupancy import occupancy

@@ -75,11 +75,30 @@ def test_a_folder_readme_names_every_module_of_its_folder(folder: str) -> None:
     assert [m for m in modules if m not in text] == []
 
 
+def test_the_readme_of_dsl_names_the_modules_of_each_package_in_its_row_and_no_others() -> None:
+    text = (ROOT / "dsl/README.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)/` \|[^|]*\| (.*) \|$", text, re.MULTILINE))
+    named = {package: sorted(re.findall(r"`(\w+)`", row)) for package, row in rows.items()}
+    there: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "dsl").glob("*/*.py")):
+        there.setdefault(path.parent.name, []).extend([path.stem] if path.stem != "__init__" else [])
+    assert named == there
+
+
 @pytest.mark.parametrize("folder", README_FOLDERS)
 def test_a_folder_readme_names_no_module_that_is_not_there(folder: str) -> None:
     text = (ROOT / folder / "README.md").read_text()
     named = set(re.findall(r"`(\w+\.py)`", text))
     assert sorted(m for m in named if not (ROOT / folder / m).exists() and not (ROOT / m).exists()) == []
+
+
+def test_an_installation_has_every_package() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    listed = re.search(r"^packages = \[(.*?)^\]", text, re.MULTILINE | re.DOTALL)
+    assert listed is not None
+    inits = [p for p in tracked() if p.parts[0] in PACKAGES and p.name == "__init__.py"]
+    there = {".".join(p.parent.parts) for p in inits}
+    assert set(re.findall(r'"([\w.]+)"', listed[1])) == there
 
 
 def test_no_file_leans_on_one_machine() -> None:

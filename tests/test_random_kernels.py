@@ -16,9 +16,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
-from dsl import cuda, engine, llvm, oracle
-from dsl.dispatcher import Dispatcher
-from dsl.messages import Dim3
+from dsl import cuda
+from dsl.engine import run as engine
+from dsl.host.dispatcher import Dispatcher
+from dsl.llvm import text as llvm
+from dsl.oracle import run as oracle
+from dsl.semantics.messages import Dim3
 from gpusim.trace import Kind, unpack
 from tests.dsl.engine_support import MAX_STEPS, Outcome, assert_equal, both, load_source
 from tests.random_kernels import Case, cases

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dsl import ir
-from dsl.device import Device
-from dsl.launch import launch as run_launch
-from dsl.machine import machine_counts
+from dsl.host.device import Device
+from dsl.host.launch import launch as run_launch
+from dsl.warpir import ir
+from dsl.warpir.machine import machine_counts
 from gpusim.arch import H200
 from gpusim.counters import Issued
 from gpusim.launch import Launch

@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from dsl import interpreter, ir
-from dsl.as_compiled import IssueCount
-from dsl.device import Placed, place_arguments
-from dsl.dispatcher import Dispatcher
-from dsl.engine import Compiled, EngineRun, Key
-from dsl.messages import Dim3
+from dsl.engine.run import Compiled, EngineRun, Key
+from dsl.host.device import Placed, place_arguments
+from dsl.host.dispatcher import Dispatcher
+from dsl.interpreter import run as interpreter
+from dsl.passes.as_compiled import IssueCount
+from dsl.semantics.messages import Dim3
 from dsl.types import arg_type
+from dsl.warpir import ir
 from gpusim.counters import AsCompiled, Counters
 from gpusim.memory import FIRST_ADDRESS, GlobalMemory
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from dsl import ir, oracle
-from dsl.frontend import compile_function
-from dsl.interpreter import run
+from dsl.frontend.compile import compile_function
+from dsl.interpreter.run import run
+from dsl.oracle import run as oracle
 from dsl.types import ArgType, arg_type
+from dsl.warpir import ir
 from gpusim.memory import GlobalMemory
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dsl import ir
-from dsl.interpreter import IrRun, run
+from dsl.interpreter.run import IrRun, run
+from dsl.warpir import ir
 from gpusim import trace
 from gpusim.memory import GlobalMemory
 from gpusim.trace import Kind

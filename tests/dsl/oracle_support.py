@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from dsl import interpreter, oracle
-from dsl.frontend import compile_function
-from dsl.oracle import OracleRun
+from dsl.frontend.compile import compile_function
+from dsl.interpreter import run as interpreter
+from dsl.oracle import run as oracle
+from dsl.oracle.run import OracleRun
 from dsl.types import arg_type
 from gpusim.memory import GlobalMemory
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import gpusim
-from dsl import cuda, oracle
+from dsl import cuda
+from dsl.oracle import run as oracle
 from gpusim.errors import EndlessLoop, KernelFault, OutOfBounds, UnsupportedFeature
 
 ENGINES = ("compiled", "ir", "oracle")

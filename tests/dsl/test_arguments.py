@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dsl import arguments
+from dsl.programs import arguments
 from gpusim.errors import BadOption, UnknownName
 from gpusim.memory import VirtualArray
 

@@ -9,8 +9,8 @@ import pytest
 
 import gpusim
 from dsl import cuda
-from dsl.device import Device
-from dsl.launch import launch
+from dsl.host.device import Device
+from dsl.host.launch import launch
 from gpusim import launch_json, metrics
 from gpusim.arch import get_arch
 from gpusim.errors import KernelMistake, LaunchRefused, OutOfBounds, UnsupportedFeature, UserError

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dsl import cuda
-from dsl.device import Device
-from dsl.launch import launch
+from dsl.host.device import Device
+from dsl.host.launch import launch
 from gpusim import metrics, report
 from gpusim.arch import H200
 from gpusim.errors import LaunchRefused, OutOfBounds, UnsupportedFeature

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from numba import float32
 
-from dsl import cuda, ir
-from dsl.contract import contract
-from dsl.machine import block_counts
+from dsl import cuda
+from dsl.passes.contract import contract
 from dsl.types import ArgType
+from dsl.warpir import ir
+from dsl.warpir.machine import block_counts
 from tests.dsl.frontend_support import compiled, interpret, ops
 
 F32, F64, A = ArgType("f32"), ArgType("f64"), ArgType("f32", 1)

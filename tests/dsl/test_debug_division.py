@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dsl import cuda
-from dsl.device import Device
-from dsl.launch import launch
+from dsl.host.device import Device
+from dsl.host.launch import launch
 from gpusim.arch import get_arch
 from gpusim.errors import DivisionByZero
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dsl.device_array import ArrayViews
+from dsl.host.array_views import ArrayViews
 from gpusim.errors import UnsupportedFeature
 from gpusim.memory import GlobalMemory
 

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 import gpusim
-from dsl import cuda, host_thread, oracle_arrays
+from dsl import cuda
+from dsl.engine import host_thread
+from dsl.oracle import arrays
 from gpusim.errors import EndlessLoop, LaunchRefused
 
 ENGINES = ("compiled", "ir", "oracle")
@@ -48,7 +50,7 @@ def test_a_for_loop_that_is_far_too_long_stops_with_its_line(kernel, engine):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_thousand_passes_of_a_for_loop_are_one_step(engine, monkeypatch):
-    monkeypatch.setattr(oracle_arrays, "SHORT_LOOP", 100)  # of a loop this short, the source is not counted
+    monkeypatch.setattr(arrays, "SHORT_LOOP", 100)  # of a loop this short, the source is not counted
     # The header runs once more than the body, so a loop of 1,000 n passes takes 1,000 n + 1 parts.
     with gpusim.profile(engine=engine, max_steps=3):
         add_up[1, 1](np.zeros(1), 2999)

@@ -9,10 +9,11 @@ import pickle
 import numpy as np
 import pytest
 
-from dsl import cuda, engine, ptx
-from dsl.device import Device, place_arguments
-from dsl.engine import Compiled, EngineRun, Key
-from dsl.launch import launch
+from dsl import cuda, ptx
+from dsl.engine import run as engine
+from dsl.engine.run import Compiled, EngineRun, Key
+from dsl.host.device import Device, place_arguments
+from dsl.host.launch import launch
 from dsl.types import arg_type
 from gpusim.arch import get_arch
 from gpusim.counters import Counters

@@ -1,4 +1,5 @@
-"""Hold dsl.floats against exact rational arithmetic, and against values that a reader can derive."""
+"""Hold dsl.semantics.floats against exact rational arithmetic, and against values that a reader can derive.
+"""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -6,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dsl import floats
+from dsl.semantics import floats
 
 F32, F64 = np.float32, np.float64
 RNG = np.random.default_rng(7)

@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dsl.floats import narrow
-from dsl.formats import FORMATS, decode, encode
+from dsl.semantics.floats import narrow
+from dsl.warpir.formats import FORMATS, decode, encode
 
 NAMES = tuple(FORMATS)
 

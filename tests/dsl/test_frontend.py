@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from numba import float32, int32, literal_unroll
 
-from dsl import cuda, ir
+from dsl import cuda
 from dsl.cuda import literal_unroll as unroll_of_dsl
 from dsl.types import ArgType
+from dsl.warpir import ir
 from tests.dsl.frontend_support import agree, compiled, interpret, ops
 
 I64, F32A, F64A, I32A, I64A = (
@@ -708,7 +709,7 @@ def test_every_instruction_carries_its_own_line() -> None:
 
 
 def test_a_name_given_to_compile_function_names_the_kernel() -> None:
-    from dsl.frontend import compile_function
+    from dsl.frontend.compile import compile_function
 
     assert compile_function(swap, (I64A, I64, I64), name="other").name == "other"
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from numba import float32
 
-from dsl import cuda, ir
+from dsl import cuda
+from dsl.warpir import ir
 from tests.dsl.frontend_support import agree, compiled
 
 

@@ -14,10 +14,11 @@ import pytest
 from numba import float32, literal_unroll
 from numba.cuda import atomic, ballot_sync, popc, shfl_down_sync, syncthreads_count
 
-from dsl import cuda, ir
-from dsl.cuda import DeviceName
-from dsl.frontend import compile_function
+from dsl import cuda
+from dsl.frontend.compile import compile_function
+from dsl.intrinsics.device_name import DeviceName
 from dsl.types import ArgType
+from dsl.warpir import ir
 from gpusim.errors import UnsupportedFeature, UserError
 from tests.dsl.frontend_support import agree, compiled, interpret
 

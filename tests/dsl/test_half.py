@@ -1,6 +1,6 @@
 """Arithmetic, comparisons and conversions of float16 and bfloat16 in kernels, in all three engines.
 
-The reference is exact: fractions of Python, rounded once (dsl.formats.encode).
+The reference is exact: fractions of Python, rounded once (dsl.warpir.formats.encode).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 
 import gpusim
 from dsl import cuda
-from dsl.formats import FORMATS, encode
+from dsl.warpir.formats import FORMATS, encode
 from gpusim.metrics import value
 
 bfloat16, float8_e4m3fn, float8_e5m2 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dsl import ir, request_rules
-from dsl.interpreter import LOCAL_BASE
+from dsl.interpreter.run import LOCAL_BASE
+from dsl.semantics import request_rules
+from dsl.warpir import ir
 from gpusim import trace
 from gpusim.errors import BarrierDivergence, EndlessLoop, OutOfBounds
 from gpusim.trace import Kind

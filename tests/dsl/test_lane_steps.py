@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dsl.lane_steps import runs
+from dsl.engine.lane_steps import runs
 
 
 @pytest.mark.parametrize(("offset", "described"), [

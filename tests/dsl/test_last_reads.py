@@ -11,8 +11,8 @@ import pytest
 from numpy import float32
 
 from dsl import cuda
-from dsl.device import Device
-from dsl.launch import launch
+from dsl.host.device import Device
+from dsl.host.launch import launch
 from gpusim.arch import H200
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dsl import ir
-from dsl.linear import Form, Forms
+from dsl.passes.linear import Form, Forms
+from dsl.warpir import ir
 
 LOC = ir.Loc("k.py", 1)
 

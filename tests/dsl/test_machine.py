@@ -2,10 +2,10 @@
 
 import pytest
 
-from dsl import ir
-from dsl.builder import Builder
-from dsl.machine import KEYS, block_counts, machine_counts
-from dsl.mathlib import logf
+from dsl.lowering.builder import Builder
+from dsl.lowering.mathlib import logf
+from dsl.warpir import ir
+from dsl.warpir.machine import KEYS, block_counts, machine_counts
 
 LOC = ir.Loc("k.py", 1)
 

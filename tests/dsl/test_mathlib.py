@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from dsl import cuda
-from dsl.machine import block_counts
 from dsl.types import ArgType
+from dsl.warpir.machine import block_counts
 from gpusim.errors import UnsupportedFeature
 from tests.dsl.engine_support import assert_equal, both
 from tests.dsl.frontend_support import agree, compiled, interpret, ops

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from dsl import cuda, ptx
-from dsl.device import Device
-from dsl.launch import launch
+from dsl.host.device import Device
+from dsl.host.launch import launch
 from gpusim.arch import H200
 from gpusim.counters import Counters
 

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from numba import int32
 
-from dsl import cuda, ir
+from dsl import cuda
 from dsl.types import ArgType
+from dsl.warpir import ir
 from gpusim.errors import UnsupportedFeature
 from tests.dsl.engine_support import assert_equal, both
 from tests.dsl.frontend_support import agree, compiled

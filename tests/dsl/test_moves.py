@@ -7,8 +7,8 @@ import pytest
 from numpy import int32, uint8, uint16, uint32
 
 from dsl import cuda, ptx
-from dsl.device import Device
-from dsl.launch import Dispatcher, launch
+from dsl.host.device import Device
+from dsl.host.launch import Dispatcher, launch
 from gpusim.arch import H200
 from gpusim.errors import (
     DataDependent,
@@ -156,7 +156,7 @@ def addresses(*values: int) -> np.ndarray:
 )
 def test_sectors_past_l1_are_pairs_of_a_source_line_and_a_destination_sector(source, target, mask, sectors):
     # h200 fact 37, but for the last three, which follow from it.
-    from dsl import request_rules
+    from dsl.semantics import request_rules
     from gpusim.coalescer import copy_sectors
 
     assert copy_sectors(source, target, np.uint32(mask)) == sectors

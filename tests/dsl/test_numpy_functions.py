@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dsl import cuda, mathlib
-from dsl.device import Device
-from dsl.launch import launch
+from dsl import cuda
+from dsl.host.device import Device
+from dsl.host.launch import launch
+from dsl.lowering import mathlib
 from gpusim.arch import get_arch
 from gpusim.errors import UnsupportedFeature
 from tests.dsl.three_engines import agreed

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from numpy import float32, int32
 
-from dsl import cuda, oracle
+from dsl import cuda
 from dsl.cuda import blockDim, blockIdx, shared, syncthreads, threadIdx
+from dsl.oracle import run as oracle
 from gpusim.errors import BarrierDivergence, EndlessLoop, OutOfBounds, UnsupportedFeature
 from gpusim.memory import FIRST_ADDRESS, VirtualArray
 from tests.dsl.oracle_support import hold_against_interpreter, interpret

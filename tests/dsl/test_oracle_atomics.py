@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dsl import cuda, oracle
+from dsl import cuda
+from dsl.oracle import run as oracle
 from tests.dsl.oracle_support import hold_against_interpreter
 
 NAN = float("nan")

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from numpy import float32
 
-from dsl import cuda, oracle
+from dsl import cuda
 from dsl.cuda import activemask, shfl_down_sync
+from dsl.oracle import run as oracle
 from gpusim.errors import BarrierDivergence, WarpDivergence
 from tests.dsl.oracle_support import hold_against_interpreter, interpret
 

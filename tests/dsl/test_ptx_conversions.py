@@ -10,7 +10,7 @@ import pytest
 
 import gpusim
 from dsl import cuda, ptx
-from dsl.formats import FORMATS, decode, encode
+from dsl.warpir.formats import FORMATS, decode, encode
 from gpusim.errors import UnsupportedFeature
 from tests.dsl.test_half import bits, run, sample
 

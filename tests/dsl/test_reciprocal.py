@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from numpy import float32, float64
 
-from dsl import cuda, ir
-from dsl.device import Device
-from dsl.launch import launch
-from dsl.reciprocal import multiply_by_reciprocals
+from dsl import cuda
+from dsl.host.device import Device
+from dsl.host.launch import launch
+from dsl.passes.reciprocal import multiply_by_reciprocals
+from dsl.warpir import ir
 from gpusim.arch import H200
 
 LOC = ir.Loc("k.py", 1)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from dsl import cuda
-from dsl.device import Device
-from dsl.launch import launch
+from dsl.host.device import Device
+from dsl.host.launch import launch
 from dsl.types import record_type
 from gpusim.arch import H200
 from gpusim.errors import LaunchRefused, OutOfBounds, UnsupportedFeature

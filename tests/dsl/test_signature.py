@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dsl import cuda
-from dsl.device import Device
-from dsl.launch import launch
-from dsl.signature import argument_types, cast_scalars
+from dsl.host.device import Device
+from dsl.host.launch import launch
+from dsl.types.signature import argument_types, cast_scalars
 from gpusim.arch import get_arch
 from gpusim.errors import LaunchRefused, UnsupportedFeature
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from dsl import ir
-from dsl.intervals import Intervals, Limits
-from dsl.ir import Alu, Block, Bra, Function, Imm, Jmp, Reg, Ret, Setp, Sreg
-from dsl.shapes import Shapes, thread_index
-from dsl.ssa import build
+from dsl.passes.intervals import Intervals, Limits
+from dsl.passes.shapes import Shapes, thread_index
+from dsl.passes.ssa import build
+from dsl.warpir import ir
+from dsl.warpir.ir import Alu, Block, Bra, Function, Imm, Jmp, Reg, Ret, Setp, Sreg
 
 L = ir.Loc("k.py", 1)
 X, Y, C = Reg(0, "s64", "x"), Reg(1, "s64", "y"), Reg(2, "pred", "c")

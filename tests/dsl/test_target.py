@@ -8,8 +8,8 @@ from types import ModuleType
 
 import pytest
 
-from dsl import target
-from dsl.standin import numba_cuda
+from dsl.programs import target
+from dsl.programs.standin import numba_cuda
 from gpusim.errors import BadOption, UnknownName, UnsupportedFeature
 
 

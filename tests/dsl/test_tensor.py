@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 from numpy import float32
 
-from dsl import cuda, fragments, matrix_ops, ptx, tensor_sum_ll
-from dsl.device import Device
-from dsl.ir_tensor import PARTS
-from dsl.launch import Dispatcher, launch
+from dsl import cuda, ptx
+from dsl.host.device import Device
+from dsl.host.launch import Dispatcher, launch
+from dsl.llvm import tensor_sum
+from dsl.semantics import fragments, matrix_ops
+from dsl.warpir.tensor import PARTS
 from gpusim.arch import A100, H200
 from gpusim.errors import KernelMistake, LaunchRefused, UserError, WarpDivergence
 from tests.dsl.three_engines import agreed
@@ -63,9 +65,9 @@ def same_bits(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 @pytest.fixture(params=[8, 16])
 def lanes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Return how many accumulators a vector of the code holds: 8 on any CPU, 16 with AVX-512."""
-    if request.param == 16 and not tensor_sum_ll.host_has_avx512():
+    if request.param == 16 and not tensor_sum.host_has_avx512():
         pytest.skip("this CPU has no AVX-512")
-    monkeypatch.setattr(tensor_sum_ll, "host_has_avx512", lambda: request.param == 16)
+    monkeypatch.setattr(tensor_sum, "host_has_avx512", lambda: request.param == 16)
     return int(request.param)
 
 

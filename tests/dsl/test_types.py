@@ -12,7 +12,9 @@ import numba.cuda
 import numpy as np
 import pytest
 
-from dsl import mathlib, memory_calls, number_calls, types
+from dsl import types
+from dsl.intrinsics import memory, numbers
+from dsl.lowering import mathlib
 from dsl.types import ArgType, arg_type
 from gpusim.errors import UnsupportedFeature
 from gpusim.memory import VirtualArray
@@ -147,7 +149,7 @@ def test_cbrt_and_fma_have_numbas_types(numba_cuda: Any) -> None:
 
 def test_selp_takes_the_types_that_numba_takes(numba_cuda: Any) -> None:
     assert [a for a in NAMES if numba_takes(numba_cuda, numba.cuda.selp, "pred", a, a)] == [
-        a for a in NAMES if a in number_calls.SELECTED
+        a for a in NAMES if a in numbers.SELECTED
     ]
     assert not numba_takes(numba_cuda, numba.cuda.selp, "pred", "s32", "s64")
 
@@ -158,13 +160,13 @@ def numba_takes(context: Any, function: Any, *args: Any) -> bool:
     return context.resolve_function_type(function, known, {}) is not None
 
 
-@pytest.mark.parametrize("name", memory_calls.ATOMIC_TYPES)
+@pytest.mark.parametrize("name", memory.ATOMIC_TYPES)
 def test_atomics_take_the_element_types_that_numba_takes(name: str, numba_cuda: Any) -> None:
     rest = ("s64",) * (3 if name == "cas" else 2)
     for a in NAMES:
         array = numba.types.Array(numba_type(a), 1, "C")
         taken = numba_takes(numba_cuda, getattr(numba.cuda.atomic, name), array, *rest)
-        assert taken == (a in memory_calls.ATOMIC_TYPES[name]), f"{name} on {a}"
+        assert taken == (a in memory.ATOMIC_TYPES[name]), f"{name} on {a}"
 
 
 def test_masks_of_lanes_have_numbas_types(numba_cuda: Any) -> None:

@@ -11,10 +11,10 @@ import pytest
 from numpy import float32
 
 from dsl import cuda
-from dsl.frontend import compile_function
-from dsl.ssa import build
+from dsl.frontend.compile import compile_function
+from dsl.passes.ssa import build
+from dsl.passes.unrolling import unrolled_loops
 from dsl.types import arg_type
-from dsl.unrolling import unrolled_loops
 
 FLOATS = np.zeros(64, np.float32)
 Maker = Callable[[int], Any]

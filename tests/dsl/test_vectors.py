@@ -9,9 +9,9 @@ import pytest
 
 from dsl import cuda
 from dsl.cuda import float32x4
-from dsl.device import Device
-from dsl.elements import VECTORS
-from dsl.launch import launch
+from dsl.host.device import Device
+from dsl.host.launch import launch
+from dsl.types.elements import VECTORS
 from gpusim.arch import H200
 from gpusim.errors import LaunchRefused, Misaligned, UnsupportedFeature, UserError
 from tests.dsl.three_engines import agreed

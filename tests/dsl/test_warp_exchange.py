@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dsl import ir
+from dsl.warpir import ir
 from gpusim import trace
 from gpusim.errors import BarrierDivergence, WarpDivergence
 from gpusim.trace import Kind

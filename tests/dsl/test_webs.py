@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dsl import cuda, oracle
+from dsl import cuda
+from dsl.oracle import run as oracle
 from dsl.types import ArgType
 from gpusim.errors import UnsupportedFeature, UserError
 from tests.dsl.engine_support import both

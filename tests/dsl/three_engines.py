@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from dsl.device import Device
-from dsl.dispatcher import Dispatcher
-from dsl.launch import launch
-from dsl.messages import dim3
+from dsl.host.device import Device
+from dsl.host.dispatcher import Dispatcher
+from dsl.host.launch import launch
+from dsl.semantics.messages import dim3
 from dsl.types import leaves
 from gpusim.arch import H200
 from gpusim.launch import Launch

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dsl import request_rules
+from dsl.semantics import request_rules
 from gpusim.coalescer import coalesce, coalesce_entry, coalesce_words
 from gpusim.trace import Kind, unpack
 

@@ -13,7 +13,7 @@ import pytest
 
 import kernels_real
 import kernels_sim
-from dsl.device import Device
+from dsl.host.device import Device
 from gpusim.arch import get_arch
 from gpusim.errors import BadOption, LaunchRefused, UnknownName
 from gpusim.launch import counter

@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from dsl.device import Device
+from dsl.host.device import Device
 from gpusim.arch import get_arch
 from kernels_sim import find
 from kernels_sim.attention import Shape

@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from dsl.device import Device
+from dsl.host.device import Device
 from gpusim.arch import get_arch
 from gpusim.errors import BadOption
 from kernels_sim.attention import Shape

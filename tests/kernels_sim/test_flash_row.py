@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from dsl.device import Device
+from dsl.host.device import Device
 from gpusim.arch import get_arch
 from gpusim.errors import BadOption
 from gpusim.facts import differs
@@ -217,7 +217,7 @@ def test_the_five_launches_one_after_another_give_the_gradients(device):
 
 def assert_whole_pass(device, expected):
     """Run the five kernels, each on what the ones before it wrote, and compare with `expected`."""
-    from dsl.launch import launch
+    from dsl.host.launch import launch
 
     B, T, Tk, H, HKV, d, window, q_start, scale = 2, 40, 50, 4, 2, 16, 12, 5, np.float32(0.3)
     shape = Shape(T, Tk, d, B * H, True, q_start, 0.3, group=H // HKV, window=window)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from ml_dtypes import bfloat16
 
-from dsl.device import Device
+from dsl.host.device import Device
 from gpusim.arch import get_arch
 from gpusim.errors import BadOption
 from kernels_sim.check import largest_error

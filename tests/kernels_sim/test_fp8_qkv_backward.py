@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from ml_dtypes import bfloat16
 
-from dsl.device import Device
-from dsl.launch import launch
+from dsl.host.device import Device
+from dsl.host.launch import launch
 from gpusim.arch import get_arch
 from gpusim.errors import BadOption
 from gpusim.launch import counter

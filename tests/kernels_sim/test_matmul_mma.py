@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsl.device import Device
+from dsl.host.device import Device
 from gpusim.arch import H200
 from gpusim.errors import BadOption
 from kernels_sim.matmul_mma import Options, build, chunk_sectors, closed_form

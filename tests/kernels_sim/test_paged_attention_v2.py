@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from dsl.device import Device
+from dsl.host.device import Device
 from gpusim.arch import get_arch
 from gpusim.errors import BadOption, DataDependent, OutOfBounds
 from kernels_sim.paged_attention_v2 import (

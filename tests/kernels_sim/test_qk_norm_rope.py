@@ -5,8 +5,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from dsl.device import Device
-from dsl.launch import launch
+from dsl.host.device import Device
+from dsl.host.launch import launch
 from gpusim.arch import get_arch
 from gpusim.errors import BadOption
 from gpusim.facts import differs

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from ml_dtypes import bfloat16, float8_e4m3fn
 
-from dsl.device import Device
-from dsl.launch import launch
+from dsl.host.device import Device
+from dsl.host.launch import launch
 from gpusim.arch import get_arch
 from gpusim.errors import BadOption
 from gpusim.facts import differs

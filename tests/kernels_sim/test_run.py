@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import kernels_sim
-from dsl.device import Device
+from dsl.host.device import Device
 from gpusim.arch import get_arch
 from gpusim.errors import BadOption, LaunchRefused, UnknownName
 from gpusim.launch import Check, Fact

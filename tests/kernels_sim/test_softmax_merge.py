@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dsl import cuda
-from dsl.device import Device
+from dsl.host.device import Device
 from gpusim.arch import get_arch
 from gpusim.errors import BadOption
 from gpusim.launch import counter

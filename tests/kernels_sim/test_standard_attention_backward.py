@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dsl.device import Device
+from dsl.host.device import Device
 from gpusim.arch import get_arch
 from gpusim.errors import BadOption
 from gpusim.facts import differs

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dsl.device import Device
+from dsl.host.device import Device
 from gpusim.arch import get_arch
 from gpusim.errors import KernelMistake
 from kernels_sim import find

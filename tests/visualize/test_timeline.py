@@ -12,7 +12,7 @@ import pytest
 
 import cli
 import kernels_sim
-from dsl.device import Device
+from dsl.host.device import Device
 from gpusim.arch import get_arch
 from gpusim.errors import UnsupportedFeature
 from gpusim.launch import Launch

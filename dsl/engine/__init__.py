@@ -1,0 +1,1 @@
+"""Machine code run block by block, and its counters."""

@@ -1,0 +1,1 @@
+"""Python's syntax to WarpIR: statements, expressions, subscripts and calls."""

@@ -1,0 +1,1 @@
+"""The host side: kernels, launches, the device and its arrays."""

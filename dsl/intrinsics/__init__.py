@@ -1,0 +1,1 @@
+"""The device names of the modules cuda and ptx, and what each emits."""

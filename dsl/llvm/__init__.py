@@ -1,0 +1,1 @@
+"""LLVM text: functions that kernels call, and its compilation."""

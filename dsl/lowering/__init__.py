@@ -1,0 +1,1 @@
+"""Typed values and what an operation on them emits; no syntax."""

@@ -1,0 +1,1 @@
+"""What is found out about WarpIR, and what is rewritten in it."""

@@ -1,0 +1,1 @@
+"""Programs of users: found, given arguments, and run as for numba.cuda."""

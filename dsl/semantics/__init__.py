@@ -1,0 +1,1 @@
+"""What an operation gives and what a mistake says, whoever runs it."""

@@ -1,0 +1,1 @@
+"""The syntax tree of a kernel, before anything has a type."""
