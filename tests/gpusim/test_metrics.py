@@ -93,7 +93,8 @@ EXPECTED = {
         ("global_ld", 98), ("global_st", 50), ("global_red", 3), ("shared_ld", 50), ("shared_st", 25),
         ("shared_atom", 10))},
     # L2: 240 + 1,605 + 24 + 64 = 1,933 from SMs; 118 + 800 + 12 + 31 = 961 over the fabric.
-    "lts__t_sectors_srcunit_tex.sum": 1933, "lts__t_sectors_srcunit_tex_op_read.sum": 240, "lrc__average_xbar2gpc_sectors_op_read.ratio": 1.25,
+    "lts__t_sectors_srcunit_tex.sum": 1933, "lts__t_sectors_srcunit_tex_op_read.sum": 240,
+    "lrc__average_xbar2gpc_sectors_op_read.ratio": 1.25,
     "lts__t_sectors_srcunit_tex_op_write.sum": 1605, "lts__t_sectors_srcunit_tex_op_red.sum": 24,
     "lts__t_sectors_srcunit_tex_op_atom.sum": 64, "lts__t_sectors_srcunit_tex_lookup_hit.sum": 1813,
     "lts__t_sectors_srcunit_tex_lookup_miss.sum": 135, "gpusim__l2_promoted_sectors.sum": 15,
@@ -161,7 +162,7 @@ def test_local_loads_are_counted_and_make_the_hits_of_global_loads_unknown(sampl
 @pytest.mark.parametrize("name", [
     "sm__warps_active.avg.pct_of_peak_sustained_active", "gpu__time_duration.sum", "sm__cycles_elapsed.max",
     "smsp__inst_executed.sum", "sm__ops_path_tensor_src_fp8.sum",
-    "lrc__average_xbar2gpc_sectors_op_read.ratio", "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"])
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"])
 def test_what_the_simulator_cannot_answer_is_none_and_says_why(sample, name: str) -> None:
     assert value(sample, name) is None
     assert kind(sample, find(name)) == "n/a"
