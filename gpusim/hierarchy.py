@@ -90,8 +90,8 @@ def _replay(
     first: int,
     last: int,
 ) -> bool:
-    """Give the blocks from `first` to before `last` up to `rounds` turns, in the order of their indices, while
-    `at` moves to `end`.
+    """Give the blocks from `first` to before `last` up to `rounds` turns, in the order of their indices,
+    while `at` moves to `end`.
 
     Return whether the last of them found a block that was not at its end.
     """
@@ -170,7 +170,8 @@ class MemorySystem:
             raise ValueError("the trace has an address of 256 GiB or more")
         start, end = offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64)
         if self.observer is None:
-            _replay(self._l1, self._l2, self._counts, records, start, end, sm, quantum, ALL_ROUNDS, 0, len(sm))
+            bounds = 0, len(sm)
+            _replay(self._l1, self._l2, self._counts, records, start, end, sm, quantum, ALL_ROUNDS, *bounds)
         else:
             turns = self._turns(self._l1, records, start, end, sm, quantum)
             self.observer.wave(records, offsets, sm, turns)
@@ -179,7 +180,7 @@ class MemorySystem:
     def _turns(
         self, l1: Cache, records: np.ndarray, at: np.ndarray, end: np.ndarray, sm: np.ndarray, quantum: int
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Replay a wave turn by turn; yield where the blocks are and the counts after each part of a turn."""
+        """Replay a wave turn by turn; yield where the blocks are and the counts, part by part."""
         parts = min(self.observer.parts, len(sm)) if self.observer is not None else 1
         edges = [len(sm) * k // max(1, parts) for k in range(parts + 1)]
         running = True

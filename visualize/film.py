@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpusim.errors import UnsupportedFeature
-from gpusim.l2 import COUNTS
+from gpusim.l2 import COUNTS, L2_HITS, L2_MISSES
 from gpusim.trace import SECTOR_BYTES
 from visualize.byte_log import ASKED, ByteLog, LaunchSteps
 from visualize.levels import Level, levels
@@ -65,8 +65,9 @@ class Film:
     """Hold the frames of one kernel's launches.
 
     resident: int32 (frames, SMs), blocks there as the last step of the frame began. section: int64 (frames),
-    the launch that ended the frame. clock: int64 (frames), bytes asked for by the end of it. turns: of the
-    replay in a frame, about. others: arrays with less traffic, which are not among the tensors.
+    the launch that ended the frame. clock: int64 (frames), bytes asked for by the end of it. l2_hits,
+    l2_misses: int64 (frames), sectors. turns: of the replay in a frame, about. others: arrays with less
+    traffic, which are not among the tensors.
     """
 
     run: Run
@@ -78,6 +79,8 @@ class Film:
     resident: np.ndarray
     section: np.ndarray
     clock: np.ndarray
+    l2_hits: np.ndarray
+    l2_misses: np.ndarray
     turns: float
 
     @property
@@ -131,14 +134,15 @@ def _film(run: Run, seen: list[LaunchSteps], names: Names, frame_bytes: float, c
     ends = np.cumsum(asked.sum(1))
     frame_of = np.clip(np.ceil(ends / frame_bytes - 1e-9).astype(np.int64) - 1, 0, count - 1)
     moved = _summed(asked, frame_of, count)
-    found = np.array([step.counts for step in steps], np.int64).reshape(-1, len(COUNTS))
+    counts = np.array([step.counts for step in steps], np.int64).reshape(-1, len(COUNTS))
+    counts = _summed(counts, frame_of, count)
     tensors = _tensors(seen, names, frame_of, count)
     most = sorted(tensors, key=lambda t: -t.touched)[:MOST_TENSORS]
     resident, section = _at_the_end_of(frame_of, seen, count, run.launches[0].arch.sm_count)
     return Film(
         run, frame_bytes, _sections(run, seen), tuple(t for t in tensors if t in most),
-        len(tensors) - len(most), levels(run.launches, moved, _summed(found, frame_of, count)), resident,
-        section, np.cumsum(moved.sum(1)),
+        len(tensors) - len(most), levels(run.launches, moved, counts), resident,
+        section, np.cumsum(moved.sum(1)), counts[:, L2_HITS], counts[:, L2_MISSES],
         sum(launch.turns for launch in seen) * frame_bytes / max(1, int(moved.sum())),
     )  # fmt: skip
 

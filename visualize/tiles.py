@@ -24,7 +24,6 @@ class Grid:
 
     name: str
     shape: tuple[int, ...]
-    element_bytes: int
     first_sector: int
     rows: int
     row_bytes: int
@@ -37,10 +36,9 @@ class Grid:
         return self.down * self.across
 
     @property
-    def tile_elements(self) -> tuple[int, int]:
-        """Return the rows and the elements of a row in a tile, rounded up."""
-        down = -(-self.rows // self.down)
-        return down, max(1, -(-self.row_bytes // (self.across * self.element_bytes)))
+    def tile_bytes(self) -> int:
+        """Return the bytes of a tile, rounded up."""
+        return -(-self.rows * self.row_bytes // self.size)
 
     def tile_of(self, sectors: np.ndarray) -> np.ndarray:
         """Return the tile of each sector (int64, numbered from address 0), -1 for one outside the array."""
@@ -53,18 +51,14 @@ class Grid:
 
 def grid_of(place: Place) -> Grid:
     """Return how an array is cut into tiles."""
-    first = place.address // SECTOR_BYTES
-    nbytes = _end(place) - first * SECTOR_BYTES
+    low, high = _span(place)
+    first, most = low // SECTOR_BYTES, MOST_TILES
     rows, row_bytes = math.prod(place.shape[:-1]), (place.shape or (1,))[-1] * place.element_bytes
-    if not _is_c_contiguous(place) or place.address % SECTOR_BYTES or row_bytes < SECTOR_BYTES or rows < 2:
-        rows, row_bytes = _folded(nbytes)
-    down, across = min(MOST_TILES, rows), min(MOST_TILES, max(1, row_bytes // SECTOR_BYTES))
-    across = FOLDED if rows * row_bytes >= nbytes and _is_vector(place) and across > FOLDED else across
-    return Grid(place.array, place.shape, place.element_bytes, first, rows, row_bytes, down, across)
-
-
-def _is_vector(place: Place) -> bool:
-    return math.prod(place.shape[:-1]) < 2
+    if not _is_c_contiguous(place) or low % SECTOR_BYTES or row_bytes < SECTOR_BYTES or rows < 2:
+        most = FOLDED
+        rows, row_bytes = _folded(high - first * SECTOR_BYTES)
+    down, across = min(MOST_TILES, rows), min(most, row_bytes // SECTOR_BYTES)
+    return Grid(place.array, place.shape, first, rows, row_bytes, down, across)
 
 
 def _folded(nbytes: int) -> tuple[int, int]:
@@ -75,12 +69,13 @@ def _folded(nbytes: int) -> tuple[int, int]:
     return -(-sectors // in_row), in_row * SECTOR_BYTES
 
 
-def _end(place: Place) -> int:
-    """Return the address behind the last byte of an array."""
+def _span(place: Place) -> tuple[int, int]:
+    """Return the address of the lowest byte of an array, and that behind its highest."""
     if 0 in place.shape:
-        return place.address
-    steps = zip(place.shape, place.strides, strict=True)
-    return place.address + sum((n - 1) * max(0, s) for n, s in steps) + place.element_bytes
+        return place.address, place.address
+    reach = [(n - 1) * step for n, step in zip(place.shape, place.strides, strict=True)]
+    low, high = sum(min(0, r) for r in reach), sum(max(0, r) for r in reach)
+    return place.address + low, place.address + high + place.element_bytes
 
 
 def _is_c_contiguous(place: Place) -> bool:
