@@ -1010,6 +1010,8 @@ def animate(kernels: tuple[str, ...], frames: int | None, fps: int, out: str, **
     from visualize.film import films
     from visualize.movie import check_count, film_format, written
 
+    if saved := list(filter(is_saved, kernels)):
+        raise click.UsageError(f"an animation runs kernels, and {saved[0]} holds launches; name the kernel")
     check_count(len(kernels))
     form = film_format(Path(out))
     check_writable(out)
@@ -1112,18 +1114,31 @@ def plotted(kernel: str, rest: dict[str, Any], over: str = "", value: str = "",
 def buffer_names(problem: Any) -> list[dict[int, str]]:
     """Return, for each launch of a problem, number of an argument -> the name of that array.
 
-    An array is called as the problem calls it, or as the first launch that takes it does; of two of one name
-    the second is "x (2)".
+    An array is called as the problem calls it or the array that it shows, or as the first launch that takes
+    it does; of two of one name the second is "x (2)".
     """
-    known = {id(array): name for name, array in (problem.inputs | problem.outputs).items()}
+    named = problem.inputs | problem.outputs
+    known = {id(array): name for name, array in named.items()}
+    shown = {buffer(array): name for name, array in named.items()}
+    taken = {known.get(id(array)) for step in problem.steps for array in step.args}
     found = []
     for step in problem.steps:
         arrays = {i: a for i, a in enumerate(step.args) if getattr(a, "shape", ())}
         for i, array in arrays.items():
             if id(array) not in known:
-                known[id(array)] = unused(parameters(step)[i], known.values())
+                name = shown.get(buffer(array))
+                free = name is not None and name not in taken
+                known[id(array)] = name if free else unused(parameters(step)[i], known.values())
+                taken.add(known[id(array)])
         found.append({i: known[id(array)] for i, array in arrays.items()})
     return found
+
+
+def buffer(array: Any) -> tuple[int, int]:
+    """Return what two arrays over the same storage have in common: where it is, and its bytes."""
+    if hasattr(array, "__array_interface__"):
+        return array.__array_interface__["data"][0], array.nbytes
+    return id(array), 0
 
 
 def unused(name: str, taken: Iterable[str]) -> str:

@@ -20,7 +20,7 @@ from gpusim.table import number
 from visualize import style
 from visualize.film import Film
 from visualize.panel import Panel, scales
-from visualize.placing import WIDE, column
+from visualize.placing import WIDE, column, name_text
 
 MOST_FILMS, LEGEND_HEIGHT = 4, 44
 
@@ -103,7 +103,7 @@ def sample_text(shown: Sequence[Film]) -> str:
     """Say what a frame and a tile sum up; a sample where a frame is more than a turn of the replay."""
     most = max(film.turns for film in shown)
     sampled = "Sampled: a" if most >= 2 else "A"
-    tiles = [(t.grid.tile_bytes, t.name) for film in shown for t in film.tensors]
+    tiles = [(t.grid.tile_bytes, name_text(t)) for film in shown for t in film.tensors]
     largest, name = max(tiles, default=(0, "no array"))
     rest = sum(film.others for film in shown)
     left_out = f" {rest} arrays with less traffic are not drawn." if rest else ""

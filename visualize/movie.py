@@ -1,6 +1,6 @@
 """An animation as a file: GIF by Pillow, MP4 by ffmpeg where it is found, HTML; by the file's ending.
 
-A GIF has one palette of 128 colours and, of each frame, only what changes: the same animation gives the same
+A GIF has one palette of 160 colours and, of each frame, only what changes: the same animation gives the same
 bytes. The last frame stays for some seconds, then the film begins again. What it leaves out: how a page is
 made (visualize/animation_page.py).
 """
@@ -13,15 +13,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from matplotlib.colors import to_rgb
 
 from gpusim.errors import BadOption
 from visualize import style
 from visualize.animation import MOST_FILMS, Animation
 from visualize.animation_page import page
 from visualize.film import Film
+from visualize.panel import MODELLED_ALPHA, TRACK
 
 FORMATS = ("gif", "mp4", "html")
-COLOURS, LAST_SECONDS = 128, 3
+COLOURS, LAST_SECONDS = 160, 3
 PACKED = np.array([1 << 16, 1 << 8, 1], np.int32)
 """Red, green and blue to one number."""
 
@@ -36,8 +38,9 @@ def film_format(path: Path) -> str:
         ending = f"ends in {path.suffix}" if path.suffix else "has no ending"
         raise BadOption(f"cannot animate {path}: it {ending}; name a file that ends in .gif, .mp4 or .html")
     if found == "mp4" and not _has_ffmpeg():
-        raise BadOption(f"cannot write {path}: MP4 needs the program ffmpeg, which is not found here. Install "
-                        "ffmpeg, or name a file that ends in .gif or .html, which need no other program")
+        need = "MP4 needs the program ffmpeg, which is not found here"
+        raise BadOption(f"cannot write {path}: {need}. Install ffmpeg, or name a file that ends in .gif or "
+                        ".html, which need no other program")
     return found
 
 
@@ -50,8 +53,8 @@ def _has_ffmpeg() -> bool:
 def check_count(kernels: int) -> None:
     """Raise BadOption for more kernels than stand side by side; for a check before long work."""
     if kernels > MOST_FILMS:
-        raise BadOption(
-            f"an animation shows at most {MOST_FILMS} kernels side by side, not {kernels}; name fewer")
+        limit = f"an animation shows at most {MOST_FILMS} kernels side by side"
+        raise BadOption(f"{limit}, not {kernels}; name fewer")
 
 
 def written(shown: Sequence[Film], form: str, frames_per_second: int) -> bytes:
@@ -81,11 +84,17 @@ def gif(shown: Animation, frames_per_second: int) -> bytes:
 
 
 def _palette(numbers: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the most frequent colours of some frames, int32 (colours, 3): flat ones stay exact."""
+    """Return the colours that mean something, then the most frequent of some frames, int32 (colours, 3).
+
+    A thin bar has few pixels, and must not take the colour of another level for it.
+    """
+    named = np.array([to_rgb(c) for c in (*style.LEVELS.values(), *style.ACCESSES.values())]) * 255
+    light = (named * MODELLED_ALPHA + np.array(to_rgb(TRACK)) * 255 * (1 - MODELLED_ALPHA))
+    own = np.round(np.concatenate([named, light])).astype(np.int32)
     some = np.concatenate([numbers[k].ravel() for k in np.linspace(0, len(numbers) - 1, 4).astype(int)])
     found, times = np.unique(some, return_counts=True)
-    most = found[np.argsort(-times, kind="stable")[:COLOURS]]
-    return np.stack([most >> 16, most >> 8 & 255, most & 255], 1)
+    most = found[np.argsort(-times, kind="stable")[: COLOURS - len(own)]]
+    return np.concatenate([own, np.stack([most >> 16, most >> 8 & 255, most & 255], 1)])
 
 
 def _indexed(number: np.ndarray, palette: np.ndarray, nearest: np.ndarray) -> np.ndarray:

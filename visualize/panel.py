@@ -32,7 +32,7 @@ TILE_COLOURS = ListedColormap(["#ffffff", *(style.ACCESSES[k] for k in ("earlier
 CELL, CELLS_ACROSS = 12, 12
 """Pixels of an SM's cell, and cells in a row: 132 SMs are 12 x 11."""
 IDLE, BUSY, HELD = (np.array(to_rgb(c)) for c in ("#eeeeee", style.LEVELS["threads"], style.LEVELS["shared"]))
-BAR, ROW = 9, 29
+BAR, ROW, TRACK, MODELLED_ALPHA = 9, 29, "#f2f2f2", 0.4
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Panel:
             level, y = every[key], box.y + 22 + ROW * row
             self._text(box.x, y, level.label + ("*" if level.modelled else ""))
             track = Box(box.x, y + 8, box.width, BAR)
-            self._box(track, "#f2f2f2")
+            self._box(track, TRACK)
             self._part(Box(box.x + 105, y - 8, box.width - 104, 16))
             value = self._text(box.right, y, "", align="right", moving=True)
             self._part(Box(track.x - 1, track.y - 1, track.width + 3, BAR + 3))
@@ -161,7 +161,7 @@ class Panel:
         colour = style.LEVELS[level.box]
         made = self._box(Box(track.x, track.y, 0, track.height), colour, moving=True, gid=f"bar-{level.key}")
         if level.modelled:
-            made.set(facecolor=colour + "66", edgecolor=colour, hatch=style.MODELLED_HATCH)
+            made.set(facecolor=(colour, MODELLED_ALPHA), edgecolor=colour, hatch=style.MODELLED_HATCH)
         return made
 
     def _clock(self, box: Box) -> None:
@@ -172,7 +172,7 @@ class Panel:
         self._text(box.x, box.y + 4, "Clock: bytes that SMs ask for (exact)", size=7.5)
         self._part(Box(box.right - 180, box.y - 4, 182, 16))
         self._done = self._text(box.right, box.y + 4, "", size=7.5, align="right", moving=True)
-        self._part(Box(line.x - 1, line.y - 1, line.width + 2, line.height + 2))
+        self._part(Box(line.x - 2, line.y - 2, line.width + 5, line.height + 5))
         self._passed = self._box(Box(line.x, line.y, 0, line.height), "#9a9a9a", moving=True, gid="clock")
         for section in self.film.sections:
             x, end = (line.x + self._per_byte * at for at in (section.start_bytes, section.end_bytes))
