@@ -1,8 +1,8 @@
 """An animation as one self-contained HTML page: play, pause, step and scrub, with no network and no library.
 
-The page is `templates/animation.html` with the frames as JSON in it; its script draws them. Every name (kernels,
-arrays, options) is data, never markup: the script sets it as text. What it leaves out: layout and colours,
-which are the page's own, light and dark.
+The page is `templates/animation.html` with the frames as JSON in it; its script draws them. Every name
+(kernels, arrays, options) is data, never markup: the script sets it as text. What it leaves out: layout and
+colours, which are the page's own, light and dark.
 """
 
 from __future__ import annotations
