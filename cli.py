@@ -776,12 +776,15 @@ def run_listed(jobs: str, outcomes: str, seconds: float, compile_only: bool) -> 
         run_jobs(read_jobs(Path(jobs)), build, checks, Path(outcomes), seconds)
 
 
-class PlotCommand(Command):
+class KernelsCommand(Command):
     """Be a command on several kernels: it has the options of all, and each kernel takes those it has."""
+
+    words_before = 0
+    """Words of the command before the first kernel."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Find the kernels first, then parse with their options."""
-        ctx.meta["kernels"] = kernels_among(args)
+        ctx.meta["kernels"] = kernels_among(args, self.words_before)
         return super().parse_args(ctx, args)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
@@ -796,8 +799,15 @@ class PlotCommand(Command):
         return f"{', '.join(of_kernels) or 'none'} (of the kernels); {shared}"
 
 
-def kernels_among(args: Sequence[str]) -> list[str]:
-    """Return the kernels of `plot KIND KERNEL...`: the words before the first option, and known ones later.
+class PlotCommand(KernelsCommand):
+    """Be a command whose kernels follow the kind of picture."""
+
+    words_before = 1
+
+
+def kernels_among(args: Sequence[str], words_before: int) -> list[str]:
+    """Return the kernels among arguments: the words before the first option, but for so many at the start,
+    and known ones later.
     """
     from itertools import takewhile
 
@@ -807,7 +817,7 @@ def kernels_among(args: Sequence[str]) -> list[str]:
     leading = list(takewhile(lambda a: not a.startswith("-"), args))
     known = set(kernels_sim.names())
     later = (w for w in args[len(leading):] if w in known or is_file_target(w) and not w.startswith("-"))
-    return list(dict.fromkeys([*leading[1:], *later]))
+    return list(dict.fromkeys([*leading[words_before:], *later]))
 
 
 def as_written(option: click.Parameter) -> click.Parameter:
@@ -981,6 +991,53 @@ def measured_of(kernel: str, options: dict[str, Any], measured: str) -> dict[str
     return {backend: [r.measured for r in alike if r.job == job] for backend, job in jobs.items()}
 
 
+@cli.command(cls=KernelsCommand, epilog=FILE_ARGUMENT)
+@click.argument("kernels", nargs=-1, required=True, metavar="KERNEL...")
+@click.option("--frames", type=click.IntRange(2, 400), metavar="N",
+              help="The most frames; default: 72 for one kernel, 96 for several.")
+@click.option("--fps", type=click.IntRange(1, 50), default=10, show_default=True, help="Frames a second.")
+@running
+@seed_option
+@click.option("--out", metavar="FILE", default="animation.gif", show_default=True,
+              help="A file that ends in .gif, .mp4 (needs ffmpeg) or .html.")
+def animate(kernels: tuple[str, ...], frames: int | None, fps: int, out: str, **rest: Any) -> int:
+    """Show launches byte by byte: tensors as tiles that light up, L2 and SMs, running counters.
+
+    Several kernels stand side by side on one clock, the bytes that their SMs ask for; it is no time of the
+    card. An option holds for every kernel that has it. The totals are those of the report.
+    """
+    from gpusim.output import write_whole
+    from visualize.film import films
+    from visualize.movie import check_count, film_format, written
+
+    if saved := list(filter(is_saved, kernels)):
+        raise click.UsageError(f"an animation runs kernels, and {saved[0]} holds launches; name the kernel")
+    check_count(len(kernels))
+    form = film_format(Path(out))
+    check_writable(out)
+    watched = [watched_kernel(kernel, rest) for kernel in kernels]
+    shown = films(watched, frames or (72 if len(kernels) == 1 else 96))
+    write_whole(Path(out), written(shown, form, fps))
+    click.echo(f"wrote {out}: {shown[0].frames} frames of {shown[0].frame_bytes:,.0f} bytes asked for by SMs")
+    return told_wrong([run for run, _, _ in watched])
+
+
+def watched_kernel(kernel: str, rest: dict[str, Any]) -> tuple[Any, Any, list[dict[str, str]]]:
+    """Return a kernel's run, the log of its replay, and the names of its arrays, launch by launch."""
+    from gpusim.arch import get_arch
+    from gpusim.errors import UnsupportedFeature
+    from visualize.byte_log import ByteLog
+    from visualize.trace_events import engine_with_trace, without_trace
+
+    log = ByteLog(get_arch(rest["gpu"]).sm_count)
+    engine = engine_with_trace(rest["engine"], "an animation")
+    try:
+        run, problem = plotted(kernel, rest | {"engine": engine}, observer=log)
+    except UnsupportedFeature as refusal:
+        raise without_trace(kernel, refusal, "animation") from None
+    return run, log, by_parameter(problem)
+
+
 def told_wrong(runs: Sequence[Any]) -> int:
     """Return 1 and name the runs, if any, whose result is not what the reference says; else 0."""
     from kernels_sim.run import failed
@@ -1057,18 +1114,31 @@ def plotted(kernel: str, rest: dict[str, Any], over: str = "", value: str = "",
 def buffer_names(problem: Any) -> list[dict[int, str]]:
     """Return, for each launch of a problem, number of an argument -> the name of that array.
 
-    An array is called as the problem calls it, or as the first launch that takes it does; of two of one name
-    the second is "x (2)".
+    An array is called as the problem calls it or the array that it shows, or as the first launch that takes
+    it does; of two of one name the second is "x (2)".
     """
-    known = {id(array): name for name, array in (problem.inputs | problem.outputs).items()}
+    named = problem.inputs | problem.outputs
+    known = {id(array): name for name, array in named.items()}
+    shown = {buffer(array): name for name, array in named.items()}
+    taken = {known.get(id(array)) for step in problem.steps for array in step.args}
     found = []
     for step in problem.steps:
         arrays = {i: a for i, a in enumerate(step.args) if getattr(a, "shape", ())}
         for i, array in arrays.items():
             if id(array) not in known:
-                known[id(array)] = unused(parameters(step)[i], known.values())
+                name = shown.get(buffer(array))
+                free = name is not None and name not in taken
+                known[id(array)] = name if free else unused(parameters(step)[i], known.values())
+                taken.add(known[id(array)])
         found.append({i: known[id(array)] for i, array in arrays.items()})
     return found
+
+
+def buffer(array: Any) -> tuple[int, int]:
+    """Return what two arrays over the same storage have in common: where it is, and its bytes."""
+    if hasattr(array, "__array_interface__"):
+        return array.__array_interface__["data"][0], array.nbytes
+    return id(array), 0
 
 
 def unused(name: str, taken: Iterable[str]) -> str:

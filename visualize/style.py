@@ -20,6 +20,8 @@ LEVELS = {
     "threads": "#6b6b6b", "registers": "#7a5c8e", "shared": "#e69f00", "L1": "#56b4e9", "L2": "#009e73",
     "DRAM": "#d55e00"}  # fmt: skip
 """Where data are -> its colour, the same in every picture."""
+ACCESSES = {"read": "#0072b2", "written": "#cc79a7", "both": "#222222", "earlier": "#d9d9d9"}
+"""What happens to a part of a tensor -> its colour: hues that no level has."""
 KERNELS = ("#332288", "#aa4499", "#882255", "#777711", "#117777", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 MODELLED_HATCH = "////"
@@ -59,6 +61,16 @@ def kernel_marker(index: int) -> str:
 def verbatim(text: Text) -> Text:
     """Let a text be drawn letter by letter: $ begins no formula."""
     text.set_parse_math(False)
+    return text
+
+
+def shortened(text: Text, pixels: float) -> Text:
+    """Cut the end of a text that is wider than so many pixels of its figure."""
+    whole = text.get_text()
+    kept = len(whole)
+    while text.get_window_extent().width > pixels and kept > 1:
+        kept -= max(1, kept // 20)
+        text.set_text(whole[:kept] + "...")
     return text
 
 

@@ -61,17 +61,17 @@ def check_name(out: str) -> None:
         raise CannotWrite(f"cannot write {out}: a timeline is JSON. End the name in .json or .json.gz.")
 
 
-def engine_with_trace(engine: str) -> str:
+def engine_with_trace(engine: str, what: str = "a timeline") -> str:
     """Return the engine to run for a timeline; raise BadOption for one that makes no trace."""
     if engine == "oracle":
-        raise BadOption("--engine oracle makes no trace of its accesses, and a timeline is drawn from one; "
+        raise BadOption(f"--engine oracle makes no trace of its accesses, and {what} is drawn from one; "
                         "leave --engine out, or take compiled or ir")
     return "compiled" if engine == "auto" else engine
 
 
-def without_trace(kernel: str, refusal: UnsupportedFeature) -> UnsupportedFeature:
+def without_trace(kernel: str, refusal: UnsupportedFeature, what: str = "timeline") -> UnsupportedFeature:
     """Return the refusal of a kernel that the compiler does not take, and that so leaves no trace."""
-    return UnsupportedFeature(f"there is no timeline of {kernel}, as only compiled kernels leave a trace. "
+    return UnsupportedFeature(f"there is no {what} of {kernel}, as only compiled kernels leave a trace. "
                               f"The compiler says: {refusal}")
 
 
