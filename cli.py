@@ -698,19 +698,20 @@ def recorded_entries(recorded: Sequence[Any], processes: int | None) -> dict[str
     from kernels_real.recordings import by_problem
 
     found: dict[str, list[Any]] = {}
-    for backend, own in in_processes(by_problem(recorded), processes or min(4, os.cpu_count() or 1)):
-        found.setdefault(SAME_OR_TWIN[backend], []).extend(own)
-    return {t: found[t] for t in SAME_OR_TWIN.values() if t in found}
+    for listed, own in in_processes(by_problem(recorded), processes or min(4, os.cpu_count() or 1)):
+        found.setdefault(TITLES[listed], []).extend(own)
+    return {t: found[t] for t in TITLES.values() if t in found}
 
 
-SAME_OR_TWIN = {
+TITLES = {
     "numba": "The same source through numba-cuda",
     "triton": "Triton versions beside their simulated twins",
+    "micro": "Microbenchmarks of the caches, through numba-cuda",
 }
 
 
 def in_processes(problems: list[Any], processes: int) -> list[tuple[str, Any]]:
-    """Return (backend, entries) of each problem's recorded launches, replayed in some processes."""
+    """Return (list, entries) of each problem's recorded launches, replayed in some processes."""
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
@@ -721,13 +722,14 @@ def in_processes(problems: list[Any], processes: int) -> list[tuple[str, Any]]:
 
 
 def replayed(recorded: Sequence[Any]) -> tuple[str, list[Any]]:
-    """Return the backend and the entries of the recorded launches of one problem, simulated with the
-    registers that the card showed where the source is the same."""
+    """Return the list (a key of TITLES) and the entries of the recorded launches of one problem, simulated
+    with the registers that the card showed where the source is the same."""
     from dataclasses import replace
 
     from dsl.host.device import Device
     from gpusim.accuracy import entries
     from gpusim.arch import get_arch
+    from kernels_real.recorded_launches import list_of
     from kernels_real.recordings import with_data
     from kernels_sim.run import run_problem
 
@@ -744,7 +746,7 @@ def replayed(recorded: Sequence[Any]) -> tuple[str, list[Any]]:
     problem.reference = None
     launches = run_problem(problem, Device(get_arch("h200")), counts_only=counts_only, options=options)
     made = (entries(r.title, launches[r.step], r.measured, same) for r in recorded)
-    return job.backend, [e for each in made for e in each]
+    return list_of(job), [e for each in made for e in each]
 
 
 def numbers(configuration: Sequence[str]) -> dict[str, int]:

@@ -176,9 +176,9 @@ _COMMON_SOURCES = {
 
 _H200_SOURCES = _COMMON_SOURCES | {
     "sm_count": "measured: launch__sm_count",
-    "sm_groups": "measured: %smid of blocks, and which SMs' reads of the same data become one (fact 43)",
-    "gpc_partitions": "measured: which SMs read a 4 KB chunk without the fabric (fact 44)",
-    "lrc_most_reads": "measured: 16 SMs of a GPC that read the same data are 4 streams, 18 are 5 (fact 43)",
+    "sm_groups": "measured: %smid of blocks, and which SMs' reads of the same data become one (fact 47)",
+    "gpc_partitions": "measured: which SMs read a 4 KB chunk without the fabric (fact 48)",
+    "lrc_most_reads": "measured: 16 SMs of a GPC that read the same data are 4 streams, 18 are 5 (fact 47)",
     "tpc_count": "measured: launch__tpc_count",
     "shared_bytes_per_sm": "measured: device attribute",
     "shared_bytes_per_block_optin": "measured: device attribute",

@@ -90,14 +90,14 @@ def _arbitration(d: Difference) -> bool:
 
 
 def _request_coalescer(d: Difference) -> bool:
-    """Reads of several SMs become one: fewer reads and hits at L2, in launches that ask for lines twice."""
-    if d.more >= 0 or not d.named("lts__t_sector", "lts__t_request") or d.named("write", "red", "atom"):
+    """Reads of several SMs become one on both sides, and which ones meet is a matter of time."""
+    if not d.named("lts__t_sector", "lts__t_request", "lrc__") or d.named("write", "red", "atom"):
         return False
+    hierarchy = d.launch.counters.hierarchy
     ratio = d.card.values.get("lrc__average_xbar2gpc_sectors_op_read.ratio")
     if ratio is not None:
-        return ratio > MERGED_READS
-    hierarchy = d.launch.counters.hierarchy
-    return hierarchy.l2_read * SECTOR_BYTES > 1.5 * hierarchy.dram_read_bytes
+        return ratio > MERGED_READS or hierarchy.lrc_merged > 0
+    return hierarchy.lrc_merged > 0 or hierarchy.l2_read * SECTOR_BYTES > 1.5 * hierarchy.dram_read_bytes
 
 
 def _in_bytes(d: Difference) -> float:

@@ -1,7 +1,7 @@
 """The GPCs: which SMs belong together, which L2 partition they ask first, in which order they get blocks.
 
 What it models: the dealing that an H200 showed for grids of 6 to 4,096 blocks of 64 to 1,024 threads (h200
-fact 46). Blocks go, in the order of their numbers, to one group of SMs after the other, one for each SM of
+fact 50). Blocks go, in the order of their numbers, to one group of SMs after the other, one for each SM of
 it. Where a grid has fewer blocks than the GPU has SMs, the first 8 go to the first group, and the others get
 equal shares, one block a pair of SMs (a TPC) first. SMs are numbered in the order of dealing. All of it is
 modelled: cards of one name differ in which SMs are switched off. What it leaves out: a block that starts

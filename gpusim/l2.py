@@ -13,7 +13,7 @@ What it models, with the number of the fact of the recorded H200 data each rule 
 - RED and ATOM are done at the home, count as hits, and fetch a sector that is absent (facts 3, 8 and 18).
 - No partition gives old data: a write drops the copy of its sectors in the partition that does not take part.
 Modelled: the home of a line is the parity of its 4 KB chunk's number (on the card, of some of its bits: fact
-44). What it leaves out: the request coalescer before L2 (gpusim/lrc.py), compression, and any
+48). What it leaves out: the request coalescer before L2 (gpusim/lrc.py), compression, and any
 state of the card before the launch (fact 20). Checked by `lts__t_sectors_*`, `dram__bytes_read.sum` and
 `dram__bytes_write.sum`.
 """

@@ -1,6 +1,6 @@
 """The request coalescer between L1 and L2 (LRC): reads of one line by SMs of one GPC become one.
 
-What it models, from pairs of SMs that read the same data on an H200 (h200 facts 43 to 45): two SMs of a GPC
+What it models, from pairs of SMs that read the same data on an H200 (h200 facts 47 to 49): two SMs of a GPC
 ask L2 once, two of different GPCs twice; up to 4 reads become one, so that 16 SMs of a GPC are 4 streams and
 18 are 5. Reads meet while the first is on its way: here, within a number of turns of the replay. Of several
 blocks an SM, those of one rank meet: an SM prefers the warps of its oldest block, so that its blocks are at

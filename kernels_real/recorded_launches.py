@@ -169,6 +169,11 @@ def jobs(listed: str, kernels: tuple[str, ...] = ()) -> Iterator[Job]:
                 yield Job(kernel, backend, options, configuration, check=elements(options) < CHECKED_BELOW)
 
 
+def list_of(job: Job) -> str:
+    """Return the list that a job belongs to."""
+    return "micro" if job.kernel.startswith(MICRO_FILE) else job.backend
+
+
 def elements(options: Options) -> int:
     """Return about how many elements the largest intermediate result of a reference has."""
     rows = options.get("N", options.get("T", options.get("tokens", options.get("M", 1))))

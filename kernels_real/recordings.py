@@ -46,7 +46,8 @@ class Recorded:
     @property
     def title(self) -> str:
         """Return kernel, options and launch in one line, no two launches of a problem alike."""
-        words = [f"{name}={value}" for name, value in (self.job.options | self.job.configuration).items()]
+        words = [word for name, value in (self.job.options | self.job.configuration).items()
+                 if (word := _word(name, value))]
         kernel = self.job.kernel.rpartition(":")[2]
         launch = self.measured.kernel if self.measured.kernel != kernel else ""
         number = f"launch {self.step + 1}" if self.step else ""
@@ -57,6 +58,15 @@ class Recorded:
         """Return whether threads of the launch used local memory on the card."""
         names = (f"l1tex__t_sectors_pipe_lsu_mem_local_op_{op}.sum" for op in ("ld", "st"))
         return any(self.measured.values.get(name, 0) > 0 for name in names)
+
+
+def _word(name: str, value: Any) -> str:
+    """Return NAME=VALUE; of the arguments of a kernel in a file the numbers alone, as arrays follow from
+    them."""
+    if name == "arg":
+        numbers = [word for word in value if "[" not in word]
+        return f"arg={','.join(numbers)}" if numbers else ""
+    return "" if (name, value) == ("shared", 0) else f"{name}={value}"
 
 
 def from_session(pairs: Iterable[tuple[Outcome, Sequence[Measured]]]) -> list[Recorded]:

@@ -1,4 +1,4 @@
-"""Which SMs get the blocks of a grid, as an H200 dealt them (h200 fact 46)."""
+"""Which SMs get the blocks of a grid, as an H200 dealt them (h200 fact 50)."""
 
 from __future__ import annotations
 

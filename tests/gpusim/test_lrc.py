@@ -1,4 +1,4 @@
-"""Reads that become one on their way to L2: by hand, and as an H200 merged them (h200 facts 43 to 45)."""
+"""Reads that become one on their way to L2: by hand, and as an H200 merged them (h200 facts 47 to 49)."""
 
 from __future__ import annotations
 
