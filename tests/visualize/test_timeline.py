@@ -6,6 +6,7 @@ import copy
 import gzip
 import json
 from functools import cache
+from math import prod
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ import kernels_sim
 from dsl.host.device import Device
 from gpusim.arch import get_arch
 from gpusim.errors import UnsupportedFeature
+from gpusim.gpcs import deal
 from gpusim.launch import Launch
 from gpusim.trace import SECTOR_BYTES
 from kernels_sim.problem import Data
@@ -196,8 +198,11 @@ def test_every_block_has_a_slice_on_the_track_of_its_slot(name: str, options: An
     assert len(by_kernel) == len(launches)
     for e in blocks:
         launch, number = by_kernel[e["args"]["kernel"]], int(e["name"].split()[1])
-        in_wave = number % (132 * launch.occupancy.blocks_per_sm)
-        assert names[e["pid"]] == f"SM {in_wave % 132}"
+        slots = 132 * launch.occupancy.blocks_per_sm
+        in_wave, before = number % slots, number // slots * slots
+        blocks_of_wave = min(slots, prod(launch.grid) - before)
+        sms = deal(launch.arch, blocks_of_wave, launch.occupancy.blocks_per_sm)
+        assert names[e["pid"]] == f"SM {sms[in_wave]}"
         assert tracks[e["tid"]] == f"block slot {in_wave // 132}"
         x, y, z = e["args"]["block"]
         assert number == x + launch.grid[0] * (y + launch.grid[1] * z)
