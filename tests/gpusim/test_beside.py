@@ -129,11 +129,13 @@ def test_local_sectors_on_the_card_make_spills_the_cause_of_traffic_and_not_of_g
     assert only(sample, LOADS, sample[LOADS] + 1, **spilled).cause == "as compiled"
 
 
-def test_fewer_reads_at_l2_are_merged_only_where_the_card_says_that_reads_were(sample) -> None:
-    fewer = sample[L2_READ] / 2
-    assert only(sample, L2_READ, fewer, **{LRC: 3.8}).cause == "merged reads (LRC)"
-    assert only(sample, L2_READ, fewer, **{LRC: 1.0}).cause == "cache policy"
-    assert only(sample, L2_READ, sample[L2_READ] * 2, **{LRC: 3.8}).cause == "cache policy"
+def test_other_reads_at_l2_are_merged_ones_only_where_some_were_merged_on_either_side(sample) -> None:
+    sample.counters.hierarchy.lrc_merged = 0
+    for measured in (sample[L2_READ] / 2, sample[L2_READ] * 2):
+        assert only(sample, L2_READ, measured, **{LRC: 3.8}).cause == "merged reads (LRC)"
+        assert only(sample, L2_READ, measured, **{LRC: 1.0}).cause == "cache policy"
+    sample.counters.hierarchy.lrc_merged = 8
+    assert only(sample, L2_READ, sample[L2_READ] * 2, **{LRC: 1.0}).cause == "merged reads (LRC)"
 
 
 def test_a_few_kilobytes_more_from_dram_are_code_and_megabytes_are_not(sample) -> None:
