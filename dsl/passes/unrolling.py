@@ -67,6 +67,11 @@ def unrolled_loops(ssa: Ssa) -> dict[int, int]:
     return found
 
 
+def known_in_turns(ssa: Ssa, header: int) -> set[int]:
+    """Return the registers of a loop's body that are numbers in each turn once it is unrolled."""
+    return _body(ssa, header, ssa.loops[header]).constant
+
+
 def _in_two_steps(turns: int, size: int) -> bool:
     """Tell whether at most TURNS_LEFT turns stay after unrolling by the largest power of two that fits."""
     part = 1
