@@ -141,7 +141,9 @@ def _arithmetic(shape: Shape, tile: Tile) -> dict[str, int]:
     """Count float instructions: 3 d + 2 dv FFMA a pair for the five products.
 
     P = exp(s scale - L) takes one FFMA before the exponential; dS = P (dP - D) scale one FADD and two FMUL.
+    Under a mask the d products of dQ and their sums stay two instructions (dsl/passes/joined_sums.py).
     """
     pairs = tile.strip * strips(shape, tile)[0]
-    each = {"ffma": 3 * tile.d + 2 * tile.dv + 1, "fadd": 1, "fmul": 2}
+    apart = tile.d if shape.causal or shape.window else 0
+    each = {"ffma": 3 * tile.d + 2 * tile.dv + 1 - apart, "fadd": 1 + apart, "fmul": 2 + apart}
     return arithmetic((pairs, each), (pairs, EXP))

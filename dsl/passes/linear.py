@@ -118,7 +118,7 @@ class Forms:
     def _of_instruction(self, instr: ir.Instr) -> Form | None:
         """Return the form of what an instruction computes; None where two runs of it may differ."""
         match instr:
-            case ir.Alu(type=kind) if kind[0] in "su":
+            case ir.Alu(type=kind) if kind[0] in "su" or kind == "pred":
                 return self._integer(instr)
             case ir.Cvt(src=src, to_type=to, from_type=kind) if to[0] in "su" and kind[0] in "su":
                 return self.of(src)
