@@ -43,12 +43,17 @@ def workspace_bytes(shape: Shape, Bc: int) -> int:
 
 
 def delta_form(shape: Shape, zeroed: bool, size: int = 4) -> dict[str, int]:
-    """Return the counters of the first launch: O, dO in once, D and a zero dQ out, five shuffles a row."""
+    """Return the counters of the first launch: O, dO in once, D and a zero dQ out, five shuffles a row.
+
+    The last of a row's five sums is made by the one lane that stores it where nothing follows the store
+    (dsl/passes/sinking.py).
+    """
     rows = np.arange(shape.heads * shape.N)
     loads = row_accesses(rows, shape.dv, size) * 2
     stores = row_accesses(rows, 1) + (row_accesses(rows, shape.d) if zeroed else Access())
     forms = loads.paths("global_load") | stores.paths("global_store")
-    forms |= arithmetic((loads.lanes // 2, {"ffma": 1}), (len(rows) * 5 * WARP, {"fadd": 1}))
+    sums = 5 * WARP if zeroed else 4 * WARP + 1
+    forms |= arithmetic((loads.lanes // 2, {"ffma": 1}), (len(rows) * sums, {"fadd": 1}))
     return forms | {"warp_operations": 5 * len(rows), "hierarchy.l2_write": stores.sectors}
 
 
