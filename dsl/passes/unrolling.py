@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 
-from dsl.passes.ssa import Ssa, constant_trips
+from dsl.passes.ssa import Phi, Ssa, constant_trips
 from dsl.warpir import ir
 
 LIMIT = 402
@@ -65,6 +65,20 @@ def unrolled_loops(ssa: Ssa) -> dict[int, int]:
         if turns * size <= limit or (innermost and _in_two_steps(turns, size)):
             found[header] = turns
     return found
+
+
+def steps(ssa: Ssa, header: int, phi: Phi) -> bool:
+    """Tell whether a compiler steps the multiples of a phi at a loop's header, and does not multiply.
+
+    It steps everything but the counter of a range, and that one where it starts at a number and goes in steps
+    other than 1 to an unknown end.
+    """
+    if phi.dst.index != _counter(ssa, header) or ssa.fn.blocks[header].may_spin:
+        return True
+    start = next(v for p, v in phi.incoming.items() if p < header)
+    moved = next(v for p, v in phi.incoming.items() if p >= header)
+    by_one = isinstance(moved, ir.Reg) and ir.Imm(1) in ir.sources(ssa.defs[moved.index][1])  # type: ignore[arg-type]
+    return isinstance(start, ir.Imm) and not by_one and constant_trips(ssa, header) is None
 
 
 def known_in_turns(ssa: Ssa, header: int) -> set[int]:
