@@ -8,7 +8,7 @@ and predicates, which no counter of this project shows; Chk, as the machine code
 Measured (h200 facts 10 and 11): division 5 FFMA and a MUFU, and 2 warp instructions on XU (softmax of 1024
 x 1024: 131,072 = 4 for each 32 elements, 2 exp and 1 division); exp 4 FFMA, 1 FMUL, 1 FADD and a MUFU; log 11
 FFMA, 1 FMUL, 1 FADD. A 32-bit integer becomes a float32 on the integer pipe, not on XU (fact 25); an integer
-division by a number that the compiler does not know is 3 on XU (fact 42; its MUFU.RCP is not among `mufu`,
+division by a number that the compiler does not know is 3 on XU (fact 43; its MUFU.RCP is not among `mufu`,
 which is of floats). Read from the code that ptxas 13.0 makes for ordinary numbers: float32 sqrt, log2, log10
 and exp2, and 1 / x, which NVVM makes an rcp.rn. Modelled: every other library call, float64 division, and
 `integer`, which counts operations of WarpIR.
