@@ -73,12 +73,29 @@ def steps(ssa: Ssa, header: int, phi: Phi) -> bool:
     It steps everything but the counter of a range, and that one where it starts at a number and goes in steps
     other than 1 to an unknown end.
     """
-    if phi.dst.index != _counter(ssa, header) or ssa.fn.blocks[header].may_spin:
+    found = range_of(ssa, header)
+    if found is None or phi.dst.index != _counter(ssa, header):
         return True
-    start = next(v for p, v in phi.incoming.items() if p < header)
-    moved = next(v for p, v in phi.incoming.items() if p >= header)
-    by_one = isinstance(moved, ir.Reg) and ir.Imm(1) in ir.sources(ssa.defs[moved.index][1])  # type: ignore[arg-type]
-    return isinstance(start, ir.Imm) and not by_one and constant_trips(ssa, header) is None
+    start, _, step = found
+    return isinstance(start, ir.Imm) and step != ir.Imm(1) and constant_trips(ssa, header) is None
+
+
+def range_of(ssa: Ssa, header: int) -> tuple[ir.Operand, ir.Operand, ir.Operand] | None:
+    """Return start, stop and step of the range that a loop goes through; None for any other loop."""
+    branch, counter = ssa.fn.blocks[header].terminator, _counter(ssa, header)
+    phi = next((phi for phi in ssa.phis[header] if phi.dst.index == counter), None)
+    if phi is None or ssa.fn.blocks[header].may_spin:
+        return None
+    start = next(value for p, value in phi.incoming.items() if p < header)
+    moved = next(value for p, value in phi.incoming.items() if p >= header)
+    added, compared = (_definition(ssa, operand) for operand in (moved, *ir.sources(branch)))
+    if isinstance(added, ir.Alu) and added.op == "add" and isinstance(compared, ir.Setp):
+        return start, compared.b, added.srcs[1]
+    return None
+
+
+def _definition(ssa: Ssa, operand: ir.Operand) -> ir.Instr | Phi | None:
+    return ssa.defs[operand.index][1] if isinstance(operand, ir.Reg) else None
 
 
 def known_in_turns(ssa: Ssa, header: int) -> set[int]:

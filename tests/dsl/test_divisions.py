@@ -135,3 +135,55 @@ def by_a_name_with_two_values(o, n):
 
 def test_a_name_that_holds_one_of_two_constants_is_an_unknown_number():
     assert xu(by_a_name_with_two_values) == 3
+
+
+@cuda.jit
+def over_a_range_with_an_unknown_step(o, n):
+    for k in range(cuda.threadIdx.x, 64, n):
+        o[k] = n
+
+
+@cuda.jit
+def over_a_grid_stride(o, n):
+    for k in range(cuda.grid(1), 64, cuda.gridsize(1)):
+        o[k] = n
+
+
+@cuda.jit
+def over_the_same_range_each_turn(o, n):
+    for _ in range(n):
+        for k in range(cuda.grid(1), o.shape[0], cuda.gridsize(1)):
+            o[k] = n
+
+
+@cuda.jit
+def over_a_block_stride_each_turn(o, n):
+    total = 0
+    for _ in range(n):
+        for k in range(cuda.threadIdx.x, n, cuda.blockDim.x):
+            total += o[k]
+    o[cuda.grid(1)] = total
+
+
+@cuda.jit
+def over_another_range_each_turn(o, n):
+    for first in range(n):
+        for k in range(first, 64, n):
+            o[k] = n
+
+
+@pytest.mark.parametrize(("kernel", "divisions"), [
+    (over_a_range_with_an_unknown_step, 1), (over_a_grid_stride, 1), (over_the_same_range_each_turn, 1),
+    (over_another_range_each_turn, 5), (over_a_block_stride_each_turn, 5)])
+def test_a_range_with_an_unknown_step_divides_once_for_all_turns_that_do_not_change_it(kernel, divisions):
+    assert xu(kernel) == 3 * divisions
+
+
+@cuda.jit
+def over_a_range_of_unknown_length(o, n):
+    for k in range(n):
+        o[k] = n
+
+
+def test_a_range_of_unknown_length_in_steps_of_one_uses_no_xu():
+    assert xu(over_a_range_of_unknown_length) == 0
