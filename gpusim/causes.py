@@ -122,9 +122,26 @@ def _joined_stores(d: Difference) -> bool:
     return d.named("lts__t_sectors_srcunit_tex_op_write", "lts__t_sectors_op_write") and d.more < 0
 
 
+def _constants(d: Difference) -> bool:
+    """ptxas makes constants with HFMA2, on the tensor pipe, also in a kernel without 16-bit arithmetic."""
+    return d.named("op_hfma", "pipe_tensor") and d.simulated == 0 and d.more > 0
+
+
+def _parameters(d: Difference) -> bool:
+    """Each warp reads the launch's parameters with LDC; the simulator counts loads of constant arrays."""
+    return d.named("op_ldc") and d.more > 0
+
+
+def _more_loads(d: Difference) -> bool:
+    """Tell whether the card executed more shared loads, which took more wavefronts."""
+    name = "smsp__inst_executed_op_shared_ld.sum"
+    return d.named("wavefronts_mem_shared_op_ld", "shared_op_ld") and d.more > 0 and (
+        d.card_has(name) > float(value(d.launch, name) or 0))
+
+
 def _compiled(d: Difference) -> bool:
-    return d.named("_executed", "requests_pipe", "sectors_pipe_lsu_mem_global", "registers",
-                   "sectors_per_request") or d.metric.from_registers
+    return _more_loads(d) or d.metric.from_registers or d.named(
+        "_executed", "requests_pipe", "sectors_pipe_lsu_mem_global", "registers", "sectors_per_request")
 
 
 def _whole_tiles(d: Difference) -> bool:
@@ -153,6 +170,8 @@ CAUSES: dict[str, Callable[[Difference], bool]] = {
     "joined stores": _joined_stores,
     "path of 8-bit floats": _tensor_path,
     "whole tiles": _whole_tiles,
+    "constants made by HFMA2": _constants,
+    "parameters read by LDC": _parameters,
     "as compiled": _compiled,
     "cache policy": _capacity,
 }

@@ -43,12 +43,17 @@ def workspace_bytes(shape: Shape, Bc: int) -> int:
 
 
 def delta_form(shape: Shape, zeroed: bool, size: int = 4) -> dict[str, int]:
-    """Return the counters of the first launch: O, dO in once, D and a zero dQ out, five shuffles a row."""
+    """Return the counters of the first launch: O, dO in once, D and a zero dQ out, five shuffles a row.
+
+    The last of a row's five sums is made by the one lane that stores it where nothing follows the store
+    (dsl/passes/sinking.py).
+    """
     rows = np.arange(shape.heads * shape.N)
     loads = row_accesses(rows, shape.dv, size) * 2
     stores = row_accesses(rows, 1) + (row_accesses(rows, shape.d) if zeroed else Access())
     forms = loads.paths("global_load") | stores.paths("global_store")
-    forms |= arithmetic((loads.lanes // 2, {"ffma": 1}), (len(rows) * 5 * WARP, {"fadd": 1}))
+    sums = 5 * WARP if zeroed else 4 * WARP + 1
+    forms |= arithmetic((loads.lanes // 2, {"ffma": 1}), (len(rows) * sums, {"fadd": 1}))
     return forms | {"warp_operations": 5 * len(rows), "hierarchy.l2_write": stores.sectors}
 
 
@@ -141,7 +146,9 @@ def _arithmetic(shape: Shape, tile: Tile) -> dict[str, int]:
     """Count float instructions: 3 d + 2 dv FFMA a pair for the five products.
 
     P = exp(s scale - L) takes one FFMA before the exponential; dS = P (dP - D) scale one FADD and two FMUL.
+    Under a mask the d products of dQ and their sums stay two instructions (dsl/passes/joined_sums.py).
     """
     pairs = tile.strip * strips(shape, tile)[0]
-    each = {"ffma": 3 * tile.d + 2 * tile.dv + 1, "fadd": 1, "fmul": 2}
+    apart = tile.d if shape.causal or shape.window else 0
+    each = {"ffma": 3 * tile.d + 2 * tile.dv + 1 - apart, "fadd": 1 + apart, "fmul": 2 + apart}
     return arithmetic((pairs, each), (pairs, EXP))

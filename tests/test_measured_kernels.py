@@ -69,6 +69,16 @@ DIFFERENCES: dict[str, dict[str, dict[str, int]]] = {
         "flash_forward N=1000 causal=True d=16": {FFMA: 1_920},
         "flash_forward Bc=32 Br=32 N=1000 d=48": {FFMA: 5_760},
     },
+    "recorded before K/V heads had groups: since then two divisions, 3 of XU each, in every warp (fact 43)": {
+        "flash_forward N=512 d=16": {XU: -6 * 16},
+        "flash_forward N=500 Nk=700 d=16": {XU: -6 * 16},
+        "flash_forward N=1000 causal=True d=16": {XU: -6 * 32},
+        "flash_forward N=1024 d=64": {XU: -6 * 32},
+        "flash_forward N=4096 d=64": {XU: -6 * 128},
+        "flash_forward N=4096 causal=True d=64": {XU: -6 * 128},
+        "flash_forward Bc=32 Br=32 N=1000 d=48": {XU: -6 * 32},
+        "flash_forward N=1024 batch=2 d=32 heads=4": {XU: -6 * 256},
+    },
 }
 """Cause -> row -> metric -> the card's number minus the simulator's."""
 MERGED = {

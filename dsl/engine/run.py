@@ -35,6 +35,7 @@ from dsl.engine.tally import Tally
 from dsl.llvm import runtime
 from dsl.llvm import text as machine
 from dsl.passes.as_compiled import shared_issues, wide_rows
+from dsl.passes.divisions import range_divisions
 from dsl.passes.intervals import Intervals, Limits
 from dsl.passes.needs import counting_slice, estimate_registers, register_arrays_of
 from dsl.passes.shapes import Shapes
@@ -42,7 +43,7 @@ from dsl.passes.ssa import Ssa, build
 from dsl.semantics import messages
 from dsl.semantics.lane_ops import DTYPES
 from dsl.warpir import ir
-from dsl.warpir.machine import machine_counts
+from dsl.warpir.machine import INTEGER_DIVISION, machine_counts
 from gpusim.atomics import collide_entry
 from gpusim.coalescer import (
     coalesce_entry,
@@ -154,6 +155,8 @@ class Compiled:
             for instr in block.instrs:
                 for name, n in machine_counts(instr).items():
                     held[b, instr.loc, name] += n
+        for b, loc in range_divisions(self.ssa):
+            held[b, loc, "xu"] += INTEGER_DIVISION["xu"]
         return [(*key, n) for key, n in held.items()]
 
     @cached_property

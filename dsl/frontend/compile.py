@@ -18,8 +18,11 @@ from dsl.frontend.calls import bind
 from dsl.frontend.statements import run
 from dsl.lowering.frame import DYNAMIC_ALIGNMENT_BYTES, Frame, Unit
 from dsl.passes.contract import contract
+from dsl.passes.divisions import mark_known_divisors
+from dsl.passes.joined_sums import keep_joined_sums
 from dsl.passes.last_reads import scale_in_every_lane
 from dsl.passes.reciprocal import multiply_by_reciprocals
+from dsl.passes.sinking import sink_last_sums
 from dsl.syntax.source import Source, find
 from dsl.types import AnyType, leaf_types
 from dsl.warpir import ir
@@ -106,6 +109,7 @@ def _function(unit: Unit, source: Source, arg_types: tuple[AnyType, ...]) -> ir.
     )
     loaded = {i.array for b in fn.blocks for i in b.instrs if isinstance(i, ir.Ld) and i.space == "const"}
     fn.constants = unit.constants.used(unit.kernel, loaded)
-    scale_in_every_lane(contract(multiply_by_reciprocals(fn)))
+    contract(keep_joined_sums(multiply_by_reciprocals(fn)))
+    sink_last_sums(mark_known_divisors(scale_in_every_lane(fn)))
     ir.verify(fn)
     return fn

@@ -26,12 +26,14 @@ from dsl.interpreter import memory as warp_memory
 from dsl.interpreter import moves as warp_moves
 from dsl.interpreter.warp import COMPUTE, Warp, make_warps, special_registers
 from dsl.passes.as_compiled import IssueCount
+from dsl.passes.divisions import range_divisions
+from dsl.passes.ssa import build
 from dsl.semantics import lane_ops, messages, request_rules
 from dsl.semantics.copies import Copies
 from dsl.semantics.floats import Array
 from dsl.semantics.messages import LANES, Dim3, Wraps, dim3, linear_count, thread_of, unlinear
 from dsl.warpir import ir
-from dsl.warpir.machine import block_counts, count_mma
+from dsl.warpir.machine import INTEGER_DIVISION, block_counts, count_mma
 from gpusim.counters import ConstantCounts, Counters, SharedCounts, SpaceCounts
 from gpusim.memory import LOCAL_BASE, GlobalMemory
 from gpusim.trace import Kind, pack
@@ -428,6 +430,8 @@ def _count_arithmetic(launch: _Launch) -> None:
         for key, n in block_counts(block).items():
             name, times = ("xu_warps", warps) if key == "xu" else (key, lanes)
             setattr(arithmetic, name, getattr(arithmetic, name) + n * times)
+    for b, _ in range_divisions(build(launch.fn)):
+        arithmetic.xu_warps += INTEGER_DIVISION["xu"] * int(launch.block_execs[b, 0])
 
 
 def run(

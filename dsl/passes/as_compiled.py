@@ -19,7 +19,7 @@ from fractions import Fraction
 
 from dsl.passes.linear import Form, Forms, Terms
 from dsl.passes.ssa import Phi, Ssa
-from dsl.passes.unrolling import unrolled_loops
+from dsl.passes.unrolling import steps, unrolled_loops
 from dsl.warpir import ir
 from gpusim.counters import AsCompiled, Issued
 
@@ -214,7 +214,8 @@ class _Walk:
         incoming = set(phi.incoming.values())
         if came_from is not None or len(incoming) == 1:
             return self.forms.of(incoming.pop() if came_from is None else phi.incoming[came_from])
-        return self.forms.atom(("phi", phi.dst.index, object()), moving=b in self.ssa.loops)
+        moving = b in self.ssa.loops and steps(self.ssa, b, phi)
+        return self.forms.atom(("phi", phi.dst.index, object()), moving=moving)
 
     def _access(self, instr: ir.Ld | ir.St) -> None:
         form, size = self.forms.of(instr.addr), ir.access_bytes(instr)

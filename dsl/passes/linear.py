@@ -65,9 +65,9 @@ _COMPARED: dict[str, Callable[[int, int], bool]] = {
 class Forms:
     """Hold the form of each register at the present point of a walk, and the atoms met so far.
 
-    `define` brings it up to date with an instruction. moving: atoms that follow from the counter of a loop
-    that stays a loop. epoch: stores and places where paths meet so far; two loads of one address in one epoch
-    give one value.
+    `define` brings it up to date with an instruction. moving: atoms that follow from what a loop that stays a
+    loop steps. epoch: stores and places where paths meet so far; two loads of one address in one epoch give
+    one value.
     """
 
     of_register: dict[int, Form] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class Forms:
         return math.gcd(*(factor * self._divisors[atom] for atom, factor in form.terms))
 
     def is_moving(self, *forms: Form) -> bool:
-        """Tell whether a form follows from the counter of a loop that stays a loop."""
+        """Tell whether a form follows from what a loop steps (dsl/passes/unrolling.py, `steps`)."""
         return any(atom in self.moving for form in forms for atom, _ in form.terms)
 
     def join(self, dst: ir.Reg, form: Form) -> None:
@@ -118,7 +118,7 @@ class Forms:
     def _of_instruction(self, instr: ir.Instr) -> Form | None:
         """Return the form of what an instruction computes; None where two runs of it may differ."""
         match instr:
-            case ir.Alu(type=kind) if kind[0] in "su":
+            case ir.Alu(type=kind) if kind[0] in "su" or kind == "pred":
                 return self._integer(instr)
             case ir.Cvt(src=src, to_type=to, from_type=kind) if to[0] in "su" and kind[0] in "su":
                 return self.of(src)
@@ -183,8 +183,8 @@ class Forms:
         """Return the form of a checked index.
 
         A number is wrapped here. m * x + c with 0 <= c < the largest power of two in m has the sign of x, so
-        all such c share one decision; x must not be a loop's counter, which compilers step by m instead. Any
-        other index is an atom of its own.
+        all such c share one decision; x must not be moving: compilers step m * x then. Any other index is an
+        atom of its own.
         """
         if index.known and (index.constant >= 0 or extent.known):
             return Form(index.constant if index.constant >= 0 else index.constant + extent.constant)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 
-from dsl.passes.ssa import Ssa, constant_trips
+from dsl.passes.ssa import Phi, Ssa, constant_trips
 from dsl.warpir import ir
 
 LIMIT = 402
@@ -65,6 +65,42 @@ def unrolled_loops(ssa: Ssa) -> dict[int, int]:
         if turns * size <= limit or (innermost and _in_two_steps(turns, size)):
             found[header] = turns
     return found
+
+
+def steps(ssa: Ssa, header: int, phi: Phi) -> bool:
+    """Tell whether a compiler steps the multiples of a phi at a loop's header, and does not multiply.
+
+    It steps everything but the counter of a range, and that one where it starts at a number and goes in steps
+    other than 1 to an unknown end.
+    """
+    found = range_of(ssa, header)
+    if found is None or phi.dst.index != _counter(ssa, header):
+        return True
+    start, _, step = found
+    return isinstance(start, ir.Imm) and step != ir.Imm(1) and constant_trips(ssa, header) is None
+
+
+def range_of(ssa: Ssa, header: int) -> tuple[ir.Operand, ir.Operand, ir.Operand] | None:
+    """Return start, stop and step of the range that a loop goes through; None for any other loop."""
+    branch, counter = ssa.fn.blocks[header].terminator, _counter(ssa, header)
+    phi = next((phi for phi in ssa.phis[header] if phi.dst.index == counter), None)
+    if phi is None or ssa.fn.blocks[header].may_spin:
+        return None
+    start = next(value for p, value in phi.incoming.items() if p < header)
+    moved = next(value for p, value in phi.incoming.items() if p >= header)
+    added, compared = (_definition(ssa, operand) for operand in (moved, *ir.sources(branch)))
+    if isinstance(added, ir.Alu) and added.op == "add" and isinstance(compared, ir.Setp):
+        return start, compared.b, added.srcs[1]
+    return None
+
+
+def _definition(ssa: Ssa, operand: ir.Operand) -> ir.Instr | Phi | None:
+    return ssa.defs[operand.index][1] if isinstance(operand, ir.Reg) else None
+
+
+def known_in_turns(ssa: Ssa, header: int) -> set[int]:
+    """Return the registers of a loop's body that are numbers in each turn once it is unrolled."""
+    return _body(ssa, header, ssa.loops[header]).constant
 
 
 def _in_two_steps(turns: int, size: int) -> bool:

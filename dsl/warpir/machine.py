@@ -7,10 +7,11 @@ and predicates, which no counter of this project shows; Chk, as the machine code
 
 Measured (h200 facts 10 and 11): division 5 FFMA and a MUFU, and 2 warp instructions on XU (softmax of 1024
 x 1024: 131,072 = 4 for each 32 elements, 2 exp and 1 division); exp 4 FFMA, 1 FMUL, 1 FADD and a MUFU; log 11
-FFMA, 1 FMUL, 1 FADD. A 32-bit integer becomes a float32 on the integer pipe, not on XU (fact 25). Read from
-the code that ptxas 13.0 makes for ordinary numbers: float32 sqrt, log2, log10 and exp2, and 1 / x, which NVVM
-makes an rcp.rn. Modelled: every other library call, float64 division, and `integer`, which counts
-operations of WarpIR.
+FFMA, 1 FMUL, 1 FADD. A 32-bit integer becomes a float32 on the integer pipe, not on XU (fact 25); an integer
+division by a number that the compiler does not know is 3 on XU (fact 43; its MUFU.RCP is not among `mufu`,
+which is of floats). Read from the code that ptxas 13.0 makes for ordinary numbers: float32 sqrt, log2, log10
+and exp2, and 1 / x, which NVVM makes an rcp.rn. Modelled: every other library call, float64 division, and
+`integer`, which counts operations of WarpIR.
 """
 
 from __future__ import annotations
@@ -183,8 +184,18 @@ BIT_OPS = ("popc", "brev", "clz")
 16 results a clock and SM; one of 64 bits counts as two."""
 
 
+INTEGER_DIVISIONS = ("div", "rem", "floordiv", "floormod")
+BY_A_NUMBER = "by a number"
+"""Tag of an integer division by a register that the compiler knows (dsl/passes/divisions.py)."""
+INTEGER_DIVISION = {"integer": 1, "xu": 3}
+"""I2F.RP, MUFU.RCP and F2I, of 32 bits and of 64. A division of 64-bit numbers goes the way of 32 bits where
+both fit; the other way has three instructions of XU too."""
+
+
 def _integer(instr: ir.Alu) -> Mapping[str, int]:
-    """Return the counts of an operation on integers."""
+    """Return the counts of an operation on integers; a division by a known number is multiplications."""
+    if instr.op in INTEGER_DIVISIONS and isinstance(instr.srcs[1], ir.Reg) and instr.tag != BY_A_NUMBER:
+        return INTEGER_DIVISION
     if instr.op not in BIT_OPS:
         return _INTEGER
     return {"integer": 1, "xu": ir.BYTES[instr.type] // 4}

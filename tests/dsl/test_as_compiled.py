@@ -7,6 +7,7 @@ compiled engine's.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -367,9 +368,72 @@ def rows_in_a_loop(x, y, n):
     y[t] = total
 
 
-def test_rows_of_a_loop_that_stays_a_loop_merge_with_two_indices_and_not_with_one():
+@cuda.jit
+def flat_in_a_range_from_a_variable(x, y, n):
+    s = cuda.shared.array(64, float32)
+    t = cuda.threadIdx.x
+    s[t] = x[t]
+    cuda.syncthreads()
+    total = float32(0)
+    first = int(x[0])
+    for r in range(first, n):
+        for k in range(4):
+            total += s[r * 4 + k]
+    y[t] = total
+
+
+@cuda.jit
+def flat_in_steps_of_four(x, y, n):
+    s = cuda.shared.array(64, float32)
+    t = cuda.threadIdx.x
+    s[t] = x[t]
+    cuda.syncthreads()
+    total = float32(0)
+    for r in range(0, n, 4):
+        for k in range(16):
+            total += s[r * 16 + k]
+    y[t] = total
+
+
+@cuda.jit
+def flat_in_a_while_loop(x, y, n):
+    s = cuda.shared.array(64, float32)
+    t = cuda.threadIdx.x
+    s[t] = x[t]
+    cuda.syncthreads()
+    total = float32(0)
+    r = 0
+    while r < n:
+        for k in range(4):
+            total += s[r * 4 + k]
+        r += 1
+    y[t] = total
+
+
+@cuda.jit
+def flat_in_a_long_range(x, y):
+    s = cuda.shared.array(1024, float32)
+    t = cuda.threadIdx.x
+    for r in range(32):
+        s[r * 32 + t] = x[r * 32 + t]
+    cuda.syncthreads()
+    total = float32(0)
+    for r in range(256):
+        for k in range(4):
+            total += math.exp(s[r * 4 + k])
+    y[t] = total
+
+
+def test_rows_of_a_loop_that_stays_a_loop_merge():
     assert loads(warp(rows_in_a_loop, 3))[0] == 3
-    assert loads(warp(flat_in_a_loop, 3))[0] == 12
+    assert loads(warp(flat_in_a_loop, 3))[0] == 3
+    assert loads(warp(flat_in_a_range_from_a_variable, 3))[0] == 3
+    assert loads(warp(flat_in_a_long_range))[0] == 256
+
+
+def test_rows_with_one_index_do_not_merge_where_a_loop_steps_them():
+    assert loads(warp(flat_in_steps_of_four, 4))[0] == 16
+    assert loads(warp(flat_in_a_while_loop, 3))[0] == 12
 
 
 @cuda.jit

@@ -34,6 +34,8 @@ WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"
 L2_READ, L2_WRITE = (f"lts__t_sectors_srcunit_tex_op_{op}.sum" for op in ("read", "write"))
 LOCAL = "l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum"
 DRAM_READ, DRAM_WRITE = "dram__bytes_read.sum", "dram__bytes_write.sum"
+TENSOR, LDC = "sm__inst_executed_pipe_tensor.sum", "smsp__inst_executed_op_ldc.sum"
+SHARED_LOADS = "smsp__inst_executed_op_shared_ld.sum"
 LRC = "lrc__average_xbar2gpc_sectors_op_read.ratio"
 
 
@@ -152,6 +154,23 @@ def test_a_few_wavefronts_more_are_arbitration_and_fewer_are_merged_loads(sample
     assert only(sample, WAVEFRONTS, ours * 1.06).cause == "arbitration wavefronts"
     assert only(sample, WAVEFRONTS, ours * 1.5).cause == UNEXPLAINED
     assert only(sample, WAVEFRONTS, ours * 0.5).cause == "merged loads"
+
+
+def test_tensor_pipe_and_16_bit_instructions_of_a_launch_that_has_none_are_constants(sample) -> None:
+    none = replace(sample, counters=replace(sample.counters, tensor=Tensor()))
+    assert (none[TENSOR], only(none, TENSOR, 64).cause) == (0, "constants made by HFMA2")
+    assert only(sample, TENSOR, sample[TENSOR] + 64).cause == "as compiled"
+
+
+def test_constant_loads_beyond_those_of_constant_arrays_read_parameters(sample) -> None:
+    assert only(sample, LDC, sample[LDC] + 8).cause == "parameters read by LDC"
+    assert only(sample, LDC, sample[LDC] - 1 if sample[LDC] else 0).cause != "parameters read by LDC"
+
+
+def test_more_wavefronts_are_as_compiled_where_there_are_more_loads_and_not_where_as_many(sample) -> None:
+    ours, loads = sample[WAVEFRONTS], sample[SHARED_LOADS]
+    assert only(sample, WAVEFRONTS, ours * 1.5, **{SHARED_LOADS: loads * 1.5}).cause == "as compiled"
+    assert only(sample, WAVEFRONTS, ours * 1.5, **{SHARED_LOADS: loads}).cause == UNEXPLAINED
 
 
 def test_every_cause_of_the_rules_stands_in_the_documents() -> None:
