@@ -32,7 +32,7 @@ def read_slices_beside_shared(a, n, passes, out):
         for i in range(cuda.threadIdx.x, n, cuda.blockDim.x):
             total += a[first + i]
     beside[cuda.threadIdx.x] = total
-    out[cuda.grid(1)] = beside[cuda.threadIdx.x]
+    out[cuda.grid(1)] = total
 
 
 @cuda.jit
