@@ -1,13 +1,13 @@
 """Which integer divisions stay divisions in machine code, and which are by a number that the compiler knows.
 
 What it models: a quotient or a remainder by a known number becomes a multiplication and shifts; by any other
-it is I2F, MUFU.RCP and F2I and some integer code, for 32 bits and for 64 (dsl/warpir/machine.py counts it). Known is
-a constant, a variable that holds one, and what follows from the counter of a loop that is unrolled. NVVM
-guards each division by a test for zero, so two equal ones stay two. A range with an unknown step divides too:
-numba counts its numbers before the loop, once for all turns of a loop around it that do not change it, unless
-the step is blockDim. What it leaves out: the few divisions that become one (by an unsigned 32-bit number, one
-after the other) or move out of a loop, that an empty range does not divide, and while loops whose turns NVVM
-counts. Checked by `smsp__inst_executed_pipe_xu`.
+it is I2F, MUFU.RCP and F2I and some integer code, for 32 bits and for 64 (dsl/warpir/machine.py counts it).
+Known is a constant, a variable that holds one, and what follows from the counter of a loop that is unrolled.
+NVVM guards each division by a test for zero, so two equal ones stay two. A range with an unknown step
+divides too: numba counts its numbers before the loop, once for all turns of a loop around it that do not
+change it, unless the step is blockDim. What it leaves out: the few divisions that become one (by an unsigned
+32-bit number, one after the other) or move out of a loop, that an empty range does not divide, and while
+loops whose turns NVVM counts. Checked by `smsp__inst_executed_pipe_xu`.
 """
 
 from __future__ import annotations
