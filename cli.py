@@ -736,7 +736,7 @@ def replayed(recorded: Sequence[Any]) -> tuple[str, list[Any]]:
     job = recorded[0].job
     same = job.backend == "numba"
     counts_only = not with_data(job.kernel)
-    problem, options = problem_of(job.kernel, job.seed, counts_only, dict(job.options))
+    problem, options = problem_of(job.target, job.seed, counts_only, dict(job.options))
     if same:
         taken = {r.step: int(r.measured.values["launch__registers_per_thread"]) for r in recorded}
         problem.steps = tuple(
@@ -770,7 +770,7 @@ def run_listed(jobs: str, outcomes: str, seconds: float, compile_only: bool) -> 
     from kernels_sim.check import checks
 
     def build(job: Any) -> Any:
-        return problem_of(job.kernel, job.seed, False, dict(job.options))[0]
+        return problem_of(job.target, job.seed, False, dict(job.options))[0]
 
     if compile_only:
         compile_jobs(read_jobs(Path(jobs)), build)
@@ -918,7 +918,8 @@ def drawn(kind: str, kernels: Sequence[str], rest: dict[str, Any], runs: list[An
     figure = import_module(f"visualize.{PICTURES[kind]}").figure
     over, metric, folder, measured = (rest.pop(name) for name in OWN_OPTIONS)
     if kind == "compare":
-        return figure(recorded_entries(recorded_alike(folder, kernels, rest), None))
+        found = recorded_entries(recorded_alike(folder, kernels, rest), None)
+        return figure({t: own for t, own in found.items() if t != TITLES["micro"]} or found)
     if kind == "heatmap":
         return figure([touched(kernel, rest, runs) for kernel in kernels])
     if kind == "sweep":

@@ -26,6 +26,13 @@ class Job:
     check: bool = True
 
     @property
+    def target(self) -> str:
+        """Return what names the kernel from any folder: files of the project are named from its root."""
+        file, colon, name = self.kernel.rpartition(":")
+        own = Path(__file__).resolve().parents[1] / file
+        return f"{own}:{name}" if colon and not Path(file).is_file() and own.is_file() else self.kernel
+
+    @property
     def title(self) -> str:
         """Return kernel, options and backend in one line."""
         words = [f"{name}={value}" for name, value in (self.options | self.configuration).items()]

@@ -253,6 +253,17 @@ def test_every_recorded_launch_can_be_built_and_some_overflow_l2(backend: str) -
     assert {kernel: n for kernel, n in largest.items() if n < 50_000_000} == {}
 
 
+def test_a_kernel_of_the_project_is_found_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    target = Job(recorded_launches.EMPTY, "numba").target
+    assert Path(target.rpartition(":")[0]).is_file()
+    assert target.endswith("/kernels_real/empty_kernel.py:empty")
+    assert Job("vec_add", "numba").target == "vec_add"
+    assert Job("mine.py:kernel", "numba").target == "mine.py:kernel"
+
+
 def test_metrics_are_asked_for_once_each() -> None:
     assert len(set(METRICS)) == len(METRICS) > 90
     assert json.loads(json.dumps(METRICS)) == list(METRICS)
