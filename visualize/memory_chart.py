@@ -178,6 +178,6 @@ def _explain(made: Figure, most: dict[bool, int]) -> None:
     plain = Patch(facecolor="#999999", edgecolor="#777777")
     made.legend([plain, hatched], ["exact", "modelled, as are hit rates and dirty bytes"], ncols=2,
                 loc="outside lower center", fontsize=style.SMALL_POINTS, frameon=False,
-                title=f"Arrows are as wide as their bytes: {style.quantity(most[False], 'B')} at most, "
-                f"{style.quantity(most[True], 'B')} at shared memory",
+                title=f"Arrows are as wide as their bytes: {style.quantity(most[False], 'B')} at most"
+                + (f", {style.quantity(most[True], 'B')} at shared memory" if most[True] > 1 else ""),
                 title_fontsize=style.SMALL_POINTS)  # fmt: skip
