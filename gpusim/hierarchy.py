@@ -1,7 +1,7 @@
 """The memory hierarchy of one launch: traces of resident blocks replayed through L1, L2 and DRAM.
 
 What it models: one wave at a time; its blocks take turns of `quantum` records, each in the order of its
-program, L1 caches loads of global and local memory (fact 7 of the recorded H200 data), a miss asks L2 for
+program. L1 caches loads of global and local memory (fact 7 of the recorded H200 data), a miss asks L2 for
 the missing sectors of a line at once, and stores go through: they fill nothing in L1, and a sector that L1
 holds stays valid, as it is updated. RED and ATOM are done in L2 and end the copy in their SM's L1. L1s are
 empty at the start of a launch; L2 is with l2="cold" (as ncu measures) and is as the launch before left it
