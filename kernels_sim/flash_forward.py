@@ -179,14 +179,16 @@ def make_kernel(d: int, dv: int, Br: int, Bc: int, causal: bool, windowed: bool,
                 first_strip = 0
                 if windowed:
                     first_strip = max(0, some_first - j0) // strip * strip
-                for j in range(first_strip, min(Bc, some_see - j0), strip):
+                # In words of the K tile: a compiler then merges the loads of its rows by one rule (fact 29).
+                for at in range(first_strip * d, min(Bc, some_see - j0) * d, strip * d):
+                    j = at // d
                     key = j0 + j
                     for u in range(strip):
                         s[u] = ZERO
                     for k in range(d):
                         qk = q[k]
                         for u in range(strip):
-                            s[u] += qk * Ks[(j + u) * d + k]
+                            s[u] += qk * Ks[at + u * d + k]
 
                     masked = key + strip > all_see
                     if windowed:

@@ -5,7 +5,7 @@ in each stretch of it loads of one aligned piece of memory become one instructio
 stores that follow one another. A stretch ends at a branch, where paths meet, at a barrier, syncwarp or
 cp.async, and for loads at a store or atomic to shared memory. What it leaves out: small branches that become
 predicates, loads moved out of loops, values kept in registers from one stretch to the next, loads that the
-compiler keeps apart for want of registers (h200 fact 29). docs/as_compiled.md has the rules. Checked by
+compiler keeps apart for want of registers. docs/as_compiled.md has the rules. Checked by
 `smsp__inst_executed_op_shared_*` and `l1tex__data_pipe_lsu_wavefronts_mem_shared_op_*`.
 """
 
