@@ -414,13 +414,10 @@ def weigh(p: np.ndarray, v: np.ndarray, visible: np.ndarray) -> np.ndarray:
     return out
 
 
-def rescalings(
-    Q: np.ndarray, K: np.ndarray, shape: Shape, strip: int, from_last: bool = False
-) -> np.ndarray:
+def rescalings(Q: np.ndarray, K: np.ndarray, shape: Shape, strip: int) -> np.ndarray:
     """Return how often each row's accumulator is rescaled, int64 of shape (heads, N), in float64.
 
-    That is the strips of so many keys in which the row's maximum rises above an earlier finite one; the last
-    strip may come first. Q: (heads, N, d); K: (heads / group, Nk, d).
+    That is the strips of so many keys in which the row's maximum rises above an earlier finite one. Q: (heads, N, d); K: (heads / group, Nk, d).
     """
     first, end = key_range(shape)
     keys = np.arange(shape.Nk)
@@ -430,7 +427,7 @@ def rescalings(
         scores = shape.scale * Q[head].astype(np.float64) @ K[head // shape.group].astype(np.float64).T
         scores = np.where(visible, scores, -np.inf)
         top = np.maximum.reduceat(scores, keys[::strip], axis=1)
-        top = np.maximum.accumulate(top[:, ::-1] if from_last else top, axis=1)
+        top = np.maximum.accumulate(top, axis=1)
         found[head] = ((top[:, 1:] > top[:, :-1]) & (top[:, :-1] > -np.inf)).sum(axis=1)
     return found
 

@@ -287,10 +287,10 @@ def test_nan_in_a_query_stays_in_its_row(device):
 # Rescalings
 
 
-def test_the_kernel_counts_the_tiles_that_raise_a_maximum_from_the_last_on(device):
+def test_the_kernel_counts_the_tiles_that_raise_a_maximum(device):
     def rising(Q, K, V):
         Q[...], K[...] = 1, 0
-        K[0, [2, 20, 35], 0] = 3, 2, 1  # tiles of 16 from the last: maxima 1, 2, 3
+        K[0, [2, 20, 35], 0] = 1, 2, 3  # tiles of 16: maxima 1, 2, 3
 
     _, out = solve(device, rising, N=17, Nk=48, stats=True, **TINY)
     assert (out["rescalings"] == 2).all()
@@ -299,7 +299,7 @@ def test_the_kernel_counts_the_tiles_that_raise_a_maximum_from_the_last_on(devic
 def test_a_maximum_that_falls_is_not_counted(device):
     def falling(Q, K, V):
         Q[...], K[...] = 1, 0
-        K[0, [2, 20, 35], 0] = 1, 2, 3
+        K[0, [2, 20, 35], 0] = 3, 2, 1
 
     launch, out = solve(device, falling, N=17, Nk=48, stats=True, **TINY)
     assert (out["rescalings"] == 0).all()
