@@ -1,11 +1,11 @@
 """The GPCs: which SMs belong together, which L2 partition they ask first, in which order they get blocks.
 
-What it models: the dealing that an H200 showed for grids of 6 to 4,096 blocks of 64 to 1,024 threads (h200
-fact 50). Blocks go, in the order of their numbers, to one group of SMs after the other, one for each SM of
-it. Where a grid has fewer blocks than the GPU has SMs, the first 8 go to the first group, and the others get
-equal shares, one block a pair of SMs (a TPC) first. SMs are numbered in the order of dealing. All of it is
-modelled: cards of one name differ in which SMs are switched off. What it leaves out: a block that starts
-where another one has just ended (gpusim/scheduler.py deals whole waves).
+What it models: the dealing that an H200 showed under a profiler for grids of 6 to 4,096 blocks of 64 to 1,024
+threads (h200 fact 50). Blocks go, in the order of their numbers, to one group of SMs after the other, one for
+each SM of it. Where a grid has fewer blocks than the GPU has SMs, the first 8 go to the first group, and the
+others get equal shares, one block a pair of SMs (a TPC) first. SMs are numbered in the order of dealing. All
+of it is modelled: cards of one name differ in which SMs are switched off. What it leaves out: a block that
+starts where another one has just ended (gpusim/scheduler.py deals whole waves).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def shares(arch: Arch, count: int) -> list[int]:
     sizes = [size for _, size in arch.sm_groups]
     given = [0] * len(sizes)
     given[0] = min(count, FIRST, sizes[0])
-    order = (*range(len(sizes) - 1, 0, -1)[:2], *range(1, len(sizes) - 2), 0)  # seen for 12 to 100 blocks
+    order = (*range(1, len(sizes)), 0)
     for most in ([(size + 1) // 2 for size in sizes], sizes):
         while sum(given) < count and any(n < m for n, m in zip(given, most, strict=True)):
             for group in order:

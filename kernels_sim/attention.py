@@ -417,7 +417,8 @@ def weigh(p: np.ndarray, v: np.ndarray, visible: np.ndarray) -> np.ndarray:
 def rescalings(Q: np.ndarray, K: np.ndarray, shape: Shape, strip: int) -> np.ndarray:
     """Return how often each row's accumulator is rescaled, int64 of shape (heads, N), in float64.
 
-    That is the strips of so many keys in which the row's maximum rises above an earlier finite one. Q: (heads, N, d); K: (heads / group, Nk, d).
+    That is the strips of so many keys in which the row's maximum rises above an earlier finite one. Q:
+    (heads, N, d); K: (heads / group, Nk, d).
     """
     first, end = key_range(shape)
     keys = np.arange(shape.Nk)

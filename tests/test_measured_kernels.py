@@ -2,8 +2,8 @@
 
 tests/data/h200_kernels_sim.csv has a row a launch of kernels_sim's own sources, run through numba-cuda under
 ncu (driver 580, CUDA 13.0, ncu 2025.3.1, --clock-control none, cold L2). Global requests and sectors, FFMA,
-FMUL, FADD and instructions of the XU pipe must be equal, but for the differences of DIFFERENCES and NOT_MERGED:
-each has a cause, and a test derives its size. Compared loosely: wavefronts (arbitration), RED sectors of many
+FMUL, FADD and instructions of the XU pipe must be equal, but for the rows of DIFFERENCES and NOT_MERGED: each
+has a cause, and a test derives its size. Compared loosely: wavefronts (arbitration), RED sectors of many
 bins, DRAM bytes (code), reads at L2 (which of those of several SMs are merged is modelled). Not
 compared: L1 hits, bytes written to DRAM, times. The softmax kernels of these rows had loops that lanes leave
 one by one (40 registers, fact 26); today all lanes take all turns, and kernels_real/measurements has those.

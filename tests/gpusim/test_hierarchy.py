@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gpusim.arch import H200
-from gpusim.gpcs import partition_of_sm
+from gpusim.gpcs import deal, partition_of_sm
 from gpusim.hierarchy import MemorySystem
 from gpusim.l2 import L1_LOAD_MISSES, home_of
 from gpusim.trace import Kind, pack
@@ -24,7 +24,7 @@ ONE = replace(ALONE, l2_partitions=1)
 SMALL = replace(ONE, sm_count=1, sm_groups=((0, 1),))
 HOME0, HOME1 = 0, 32
 """The first lines of chunks 0 and 1, whose homes are partitions 0 and 1."""
-NEAR, FAR = 0, 8
+NEAR, FAR = 0, 16
 """SMs of partitions 0 and 1."""
 
 
@@ -148,7 +148,7 @@ def test_homes_and_sms_are_halved():
     assert [home_of(l2, line) for line in (0, 31, 32, 63, 64, 96)] == [0, 0, 1, 1, 1, 0]
     assert sum(home_of(l2, line) for line in range(4096)) == 2048
     partition = partition_of_sm(H200)
-    assert partition[[0, 7, 8, 23, 40, 131]].tolist() == [0, 0, 1, 1, 0, 1]
+    assert partition[[0, 15, 16, 63, 64, 113, 114]].tolist() == [0, 0, 1, 1, 0, 0, 1]
     assert partition.sum() == 66
 
 
@@ -271,7 +271,7 @@ def test_data_that_one_sm_reads_twice_fits_up_to_40_megabytes(
 @pytest.mark.parametrize(("megabytes", "least", "most"), [(28, 0.0, 0.01), (32, 0.4, 0.8), (36, 0.95, 1.0)])
 def test_data_that_all_sms_read_twice_fits_up_to_30_megabytes(megabytes, least, most):  # fact 14: 0, 0.72, 1
     blocks = [stream(np.tile(np.arange(megabytes * MB // 128), 2))] * 16
-    got = run(blocks, np.arange(16), l1=TINY_L1, quantum=32)
+    got = run(blocks, deal(H200, 16, 1), l1=TINY_L1, quantum=32)
     assert least <= got.dram_read_bytes / (megabytes * MB) - 1 <= most
 
 

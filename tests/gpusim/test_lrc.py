@@ -16,7 +16,7 @@ from gpusim.hierarchy import MemorySystem
 from gpusim.trace import Kind, pack
 
 L1 = 224 << 10
-SAME_GPC, OTHER_GPC = 1, 8
+SAME_GPC, OTHER_GPC = 15, 16
 RECORDED = Path(__file__).parents[1] / "data" / "h200_micro.csv"
 LINES = 16_384
 """Of 2 MB, which every block reads."""
