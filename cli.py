@@ -675,23 +675,30 @@ def measured_text(kernel: str, backend: str, configuration: Sequence[str], seed:
                                                       "project's.")
 @click.option("--kernel", "only", multiple=True, metavar="NAME", help="Only this kernel; may stand several "
                                                                       "times.")
+@click.option("--set", "subset", type=click.Choice(["fit", "test"]), help="Only the launches that the model "
+              "is fitted on, or only those that judge it; default: both.")
 @click.option("--all", "every", is_flag=True, help="List the numbers beyond their tolerance, with causes.")
 @click.option("--processes", type=click.IntRange(1), metavar="N", help="Default: one a processor, at most 4.")
 @out_option
-def validate(folder: str | None, only: tuple[str, ...], every: bool, processes: int | None,
-             out: str | None) -> None:  # fmt: skip
+def validate(folder: str | None, only: tuple[str, ...], subset: str | None, every: bool,
+             processes: int | None, out: str | None) -> None:  # fmt: skip
     """Simulate all recorded measurements again and print how far the numbers lie apart. No GPU is needed."""
     from gpusim.accuracy import accuracy_text
+    from gpusim.goals import goals_text
 
     check_writable(out)
-    emit(accuracy_text(recorded_entries(recordings(folder, only), processes), every), out)
+    found = replays(recordings(folder, only, subset), processes)
+    goals = goals_text([r.case for r in found if not r.spills])
+    emit("\n".join(filter(None, [accuracy_text(by_title(found), every), goals])), out)
 
 
-def recordings(folder: str | None, only: Sequence[str] = ()) -> list[Any]:
-    """Return the recorded launches of a folder, or of the project; only: of these kernels, if any."""
+def recordings(folder: str | None = None, only: Sequence[str] = (), subset: str | None = None) -> list[Any]:
+    """Return the recorded launches of a folder, or of the project; only: of these kernels, if any; subset:
+    "fit" or "test", of both if None."""
     from kernels_real.recordings import FOLDER, read_all
 
-    return [r for r in read_all(Path(folder) if folder else FOLDER) if not only or r.job.kernel in only]
+    return [r for r in read_all(Path(folder) if folder else FOLDER)
+            if (not only or r.job.kernel in only) and subset in (None, r.subset)]
 
 
 def recorded_entries(recorded: Sequence[Any], processes: int | None) -> dict[str, list[Any]]:

@@ -18,6 +18,7 @@ from multiprocessing import get_context
 
 from gpusim import metrics
 from gpusim.accuracy import Entry, entries
+from gpusim.goals import Case
 from gpusim.launch import Launch
 from kernels_real.jobs import Job
 from kernels_real.recordings import Recorded, by_problem
@@ -40,6 +41,17 @@ class Replayed:
     recorded: Recorded
     simulated: dict[str, float]
     entries: list[Entry]
+
+    @property
+    def case(self) -> Case:
+        """Return what the goals of the model are held against."""
+        r = self.recorded
+        return Case(r.subset, self.simulated, r.measured.values, r.job.same_source)
+
+    @property
+    def spills(self) -> bool:
+        """Return whether the card used local memory that the simulator has not."""
+        return any(e.spills for e in self.entries)
 
 
 def replay(
