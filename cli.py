@@ -694,11 +694,18 @@ def validate(folder: str | None, only: tuple[str, ...], subset: str | None, ever
 
 def recordings(folder: str | None = None, only: Sequence[str] = (), subset: str | None = None) -> list[Any]:
     """Return the recorded launches of a folder, or of the project; only: of these kernels, if any; subset:
-    "fit" or "test", of both if None."""
+    "fit" or "test", of both if None. Raise UnknownName for a kernel that has none."""
+    from dsl.semantics.near import listed
+    from gpusim.errors import UnknownName
     from kernels_real.recordings import FOLDER, read_all
 
-    return [r for r in read_all(Path(folder) if folder else FOLDER)
-            if (not only or r.job.kernel in only) and subset in (None, r.subset)]
+    found = [r for r in read_all(Path(folder) if folder else FOLDER) if subset in (None, r.subset)]
+    kernels = sorted({r.job.kernel for r in found})
+    for name in only:
+        if name not in kernels:
+            where = f"the {subset} set" if subset else "the recordings"
+            raise UnknownName(f"no launch of {name!r} is in {where}; {listed('it has', kernels)}")
+    return [r for r in found if not only or r.job.kernel in only]
 
 
 def recorded_entries(recorded: Sequence[Any], processes: int | None) -> dict[str, list[Any]]:

@@ -327,6 +327,17 @@ def test_validate_of_one_set_shows_its_launches_and_goals_alone(capsys: pytest.C
     assert "Test: n" in text and "Fit: n" not in text
 
 
+@pytest.mark.parametrize(("words", "message"), [
+    (("vec_ad",), "error: no launch of 'vec_ad' is in the recordings; it has: "),
+    (("kernels_real/micro_kernels.py:read_slices", "--set", "test"),
+     "error: no launch of 'kernels_real/micro_kernels.py:read_slices' is in the test set; it has: ")])
+def test_validate_refuses_a_kernel_that_has_no_launch_to_replay(
+    words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["validate", "--kernel", *words]) == 2
+    assert capsys.readouterr().err.startswith(message)
+
+
 def test_validate_takes_recordings_of_one_s_own_and_refuses_other_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
