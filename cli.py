@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, redirect_stdout, suppress
 from errno import EBADF
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -674,32 +675,51 @@ def measured_text(kernel: str, backend: str, configuration: Sequence[str], seed:
                                                       "project's.")
 @click.option("--kernel", "only", multiple=True, metavar="NAME", help="Only this kernel; may stand several "
                                                                       "times.")
+@click.option("--set", "subset", type=click.Choice(["fit", "test"]), help="Only the launches that the model "
+              "is fitted on, or only those that judge it; default: both.")
 @click.option("--all", "every", is_flag=True, help="List the numbers beyond their tolerance, with causes.")
 @click.option("--processes", type=click.IntRange(1), metavar="N", help="Default: one a processor, at most 4.")
 @out_option
-def validate(folder: str | None, only: tuple[str, ...], every: bool, processes: int | None,
-             out: str | None) -> None:  # fmt: skip
+def validate(folder: str | None, only: tuple[str, ...], subset: str | None, every: bool,
+             processes: int | None, out: str | None) -> None:  # fmt: skip
     """Simulate all recorded measurements again and print how far the numbers lie apart. No GPU is needed."""
     from gpusim.accuracy import accuracy_text
+    from gpusim.goals import goals_text
 
     check_writable(out)
-    emit(accuracy_text(recorded_entries(recordings(folder, only), processes), every), out)
+    found = replays(recordings(folder, only, subset), processes)
+    goals = goals_text([r.case for r in found if not r.spills])
+    emit("\n".join(filter(None, [accuracy_text(by_title(found), every), goals])), out)
 
 
-def recordings(folder: str | None, only: Sequence[str] = ()) -> list[Any]:
-    """Return the recorded launches of a folder, or of the project; only: of these kernels, if any."""
+def recordings(folder: str | None = None, only: Sequence[str] = (), subset: str | None = None) -> list[Any]:
+    """Return the recorded launches of a folder, or of the project; only: of these kernels, if any; subset:
+    "fit" or "test", of both if None. Raise UnknownName for a kernel that has none."""
+    from dsl.semantics.near import listed
+    from gpusim.errors import UnknownName
     from kernels_real.recordings import FOLDER, read_all
 
-    return [r for r in read_all(Path(folder) if folder else FOLDER) if not only or r.job.kernel in only]
+    found = [r for r in read_all(Path(folder) if folder else FOLDER) if subset in (None, r.subset)]
+    kernels = sorted({r.job.kernel for r in found})
+    for name in only:
+        if name not in kernels:
+            where = f"the {subset} set" if subset else "the recordings"
+            raise UnknownName(f"no launch of {name!r} is in {where}; {listed('it has', kernels)}")
+    return [r for r in found if not only or r.job.kernel in only]
 
 
 def recorded_entries(recorded: Sequence[Any], processes: int | None) -> dict[str, list[Any]]:
     """Return title -> entries of recorded launches, simulated again."""
-    from kernels_real.recordings import by_problem
+    return by_title(replays(recorded, processes))
+
+
+def by_title(replayed: Iterable[Any]) -> dict[str, list[Any]]:
+    """Return title of a list of recorded launches -> the entries of those that were simulated again."""
+    from kernels_real.recorded_launches import list_of
 
     found: dict[str, list[Any]] = {}
-    for listed, own in in_processes(by_problem(recorded), processes or min(4, os.cpu_count() or 1)):
-        found.setdefault(TITLES[listed], []).extend(own)
+    for r in replayed:
+        found.setdefault(TITLES[list_of(r.recorded.job)], []).extend(r.entries)
     return {t: found[t] for t in TITLES.values() if t in found}
 
 
@@ -710,43 +730,54 @@ TITLES = {
 }
 
 
-def in_processes(problems: list[Any], processes: int) -> list[tuple[str, Any]]:
-    """Return (list, entries) of each problem's recorded launches, replayed in some processes."""
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
+def replays(recorded: Sequence[Any], processes: int | None = None, arch: Any = None) -> list[Any]:
+    """Return recorded launches simulated again (kernels_real.replaying.Replayed), in their order.
 
-    if processes == 1 or len(problems) < 2:
-        return [replayed(problem) for problem in problems]
-    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-        return list(pool.map(replayed, problems))
+    processes: default one a processor, at most 4. arch: the GPU; default: the H200.
+    """
+    from dsl.host.device import host_cores
+    from gpusim.arch import get_arch
+    from gpusim.report_progress import progress_bar
+    from kernels_real.replaying import replay
+
+    kernels = len({r.job.kernel for r in recorded})
+    used = min(processes or min(4, host_cores()), max(1, kernels))
+    again = partial(job_launches, arch=arch or get_arch("h200"), threads=max(1, host_cores() // used))
+    with progress_bar("replaying", "kernels") as progress:
+        return replay(recorded, again, used, progress)
 
 
-def replayed(recorded: Sequence[Any]) -> tuple[str, list[Any]]:
-    """Return the list (a key of TITLES) and the entries of the recorded launches of one problem, simulated
-    with the registers that the card showed where the source is the same."""
+def job_launches(job: Any, registers: dict[int, int], arch: Any, threads: int) -> list[Any]:
+    """Return the launches of a job, simulated with the registers that are known; of values only what counts
+    depend on is computed."""
     from dataclasses import replace
 
     from dsl.host.device import Device
-    from gpusim.accuracy import entries
-    from gpusim.arch import get_arch
-    from kernels_real.recorded_launches import list_of
+    from dsl.programs.target import is_file_target
     from kernels_real.recordings import with_data
-    from kernels_sim.run import run_problem
+    from kernels_sim.run import problem_of_file, run_problem, shipped
 
-    job = recorded[0].job
-    same = job.backend == "numba"
     counts_only = not with_data(job.kernel)
-    problem, options = problem_of(job.target, job.seed, counts_only, dict(job.options))
-    if same:
-        taken = {r.step: int(r.measured.values["launch__registers_per_thread"]) for r in recorded}
-        problem.steps = tuple(
-            replace(step, registers=taken.get(i), registers_source="measured")
-            for i, step in enumerate(problem.steps)
-        )
+    if is_file_target(job.target):
+        file = Path(job.target.rpartition(":")[0])
+        changed_ns = file.stat().st_mtime_ns if file.is_file() else 0
+        problem = problem_of_file(loaded(job.target, changed_ns), seed=job.seed, virtual=True, **job.options)
+    else:
+        problem, _ = shipped(job.kernel, job.seed, counts_only, job.options)
+    problem.steps = tuple(
+        replace(step, registers=registers[i], registers_source="measured") if i in registers else step
+        for i, step in enumerate(problem.steps)
+    )
     problem.reference = None
-    launches = run_problem(problem, Device(get_arch("h200")), counts_only=counts_only, options=options)
-    made = (entries(r.title, launches[r.step], r.measured, same) for r in recorded)
-    return list_of(job), [e for each in made for e in each]
+    return run_problem(problem, Device(arch, threads=threads), counts_only=counts_only, options=job.options)
+
+
+@lru_cache(maxsize=1)
+def loaded(target: str, changed_ns: int) -> Any:
+    """Return a kernel of a file that changed at a time: its launches share what is compiled."""
+    from dsl.programs.target import load_kernel
+
+    return load_kernel(target)
 
 
 def numbers(configuration: Sequence[str]) -> dict[str, int]:

@@ -13,19 +13,19 @@ from contextlib import contextmanager
 
 class ProgressBar:
     """Draw a bar on stderr for each launch that takes over a second: called with (blocks done, blocks in
-    all), first with 0 done.
+    all), first with 0 done. unit: what is done, if no blocks.
 
     It is gone when the launch ends, so that it never mixes with what a script prints between its launches.
     """
 
-    def __init__(self, what: str, after_seconds: float = 1.0) -> None:
+    def __init__(self, what: str, after_seconds: float = 1.0, unit: str = "blocks") -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
         columns = (
             TextColumn(what),
             BarColumn(),
-            TextColumn("{task.completed}/{task.total} blocks"),
+            TextColumn(f"{{task.completed}}/{{task.total}} {unit}"),
             TimeElapsedColumn(),
         )
         self._bar = Progress(
@@ -74,9 +74,9 @@ class ProgressBar:
 
 
 @contextmanager
-def progress_bar(what: str) -> Iterator[ProgressBar | None]:
+def progress_bar(what: str, unit: str = "blocks") -> Iterator[ProgressBar | None]:
     """Give a bar to call, taken away at the end; None where stderr is no terminal."""
-    bar = ProgressBar(what) if sys.stderr.isatty() else None
+    bar = ProgressBar(what, unit=unit) if sys.stderr.isatty() else None
     try:
         yield bar
     finally:

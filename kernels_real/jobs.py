@@ -33,6 +33,11 @@ class Job:
         return f"{own}:{name}" if colon and not Path(file).is_file() and own.is_file() else self.kernel
 
     @property
+    def same_source(self) -> bool:
+        """Return whether the card runs the simulated kernel's own source."""
+        return self.backend == "numba"
+
+    @property
     def title(self) -> str:
         """Return kernel, options and backend in one line."""
         words = [f"{name}={value}" for name, value in (self.options | self.configuration).items()]

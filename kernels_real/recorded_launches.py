@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from gpusim.goals import FIT, TEST
 from kernels_real.jobs import Job
 
 Options = dict[str, Any]
@@ -172,6 +173,12 @@ def jobs(listed: str, kernels: tuple[str, ...] = ()) -> Iterator[Job]:
 def list_of(job: Job) -> str:
     """Return the list that a job belongs to."""
     return "micro" if job.kernel.startswith(MICRO_FILE) else job.backend
+
+
+def subset_of(listed: str, number: int) -> str:
+    """Return the set of a kernel's problem by its number in a list, from 0: parameters of the model are
+    fitted on the even ones, and the odd ones judge them. Microbenchmarks are all for fitting."""
+    return FIT if listed == "micro" or number % 2 == 0 else TEST
 
 
 def elements(options: Options) -> int:

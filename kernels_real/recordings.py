@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.errors import BadOption, reason
+from gpusim.goals import FIT
 from gpusim.measured import Measured, canonical, header_of, parse_number
 from kernels_real.jobs import Job, Outcome
 from kernels_real.metric_list import METRICS, WHERE_KNOWN
+from kernels_real.recorded_launches import list_of, subset_of
 
 FOLDER = Path(__file__).parent / "measurements"
 COLUMNS = ("kernel", "backend", "options", "configuration", "step", "launch", "grid", "block", "local_bytes",
@@ -33,7 +35,8 @@ HUNDREDTH = 0.01
 
 @dataclass(frozen=True)
 class Recorded:
-    """Hold one recorded launch: the job it belongs to, which of its launches it is, what ncu counted."""
+    """Hold one recorded launch: the job it belongs to, which of its launches it is, what ncu counted, and
+    whether the model may be fitted on it."""
 
     job: Job
     step: int
@@ -42,6 +45,7 @@ class Recorded:
     error: float | None = None
     rounded: int | None = None
     header: dict[str, str] = field(default_factory=dict)
+    subset: str = FIT
 
     @property
     def title(self) -> str:
@@ -162,4 +166,16 @@ def read_all(folder: Path = FOLDER) -> list[Recorded]:
     files = sorted(folder.glob("*.csv"))
     if not files:
         raise BadOption(f"{folder} holds no recorded measurements (*.csv)")
-    return [r for file in files for r in read(file)]
+    return with_subsets([r for file in files for r in read(file)])
+
+
+def with_subsets(recorded: Sequence[Recorded]) -> list[Recorded]:
+    """Return recorded launches with their set (recorded_launches.subset_of): the problems of each kernel and
+    list are numbered as they come, and the launches of a problem stay together."""
+    numbers: dict[tuple[str, str], dict[str, int]] = {}
+    found = []
+    for r in recorded:
+        listed = list_of(r.job)
+        own = numbers.setdefault((listed, r.job.kernel), {})
+        found.append(replace(r, subset=subset_of(listed, own.setdefault(r.job.title, len(own)))))
+    return found

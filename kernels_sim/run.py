@@ -216,7 +216,7 @@ def failed(launch: Launch) -> bool:
 
 
 def problem_of_file(
-    target: str,
+    target: Any,
     grid: str,
     block: str,
     shared: int = 0,
@@ -224,11 +224,12 @@ def problem_of_file(
     seed: int = 0,
     virtual: bool = False,
 ) -> Problem:
-    """Return one launch of a user's kernel, FILE.py:kernel, as a problem with no reference.
+    """Return one launch of a user's kernel, FILE.py:kernel or what was loaded from there, as a problem with
+    no reference.
 
     Raise UserError for a mistake in it.
     """
-    kernel = load_kernel(target)
+    kernel = load_kernel(target) if isinstance(target, str) else target
     shape = dimensions(grid, "--grid"), dimensions(block, "--block")
     return Problem(
         kernel.py_func.__name__, (Step(kernel, *shape, bind(kernel, arg, seed, virtual), shared),), {}

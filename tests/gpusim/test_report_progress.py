@@ -34,17 +34,18 @@ def test_a_short_launch_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "blocks" not in stream.getvalue()
 
 
-def test_a_launch_of_over_a_second_draws_the_blocks_done_and_takes_them_away(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("unit", ["blocks", "kernels"])
+def test_a_launch_of_over_a_second_draws_what_is_done_and_takes_it_away(
+    monkeypatch: pytest.MonkeyPatch, unit: str
 ) -> None:
     monkeypatch.setenv("TERM", "xterm")
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
-    bar = ProgressBar("k", after_seconds=0.0)
+    bar = ProgressBar("k", after_seconds=0.0, unit=unit)
     bar(0, 10)
     bar.wait()
     bar(7, 10)
     bar.refresh()
-    assert "7/10 blocks" in stream.getvalue()
+    assert f"7/10 {unit}" in stream.getvalue()
     bar(10, 10)
     assert stream.getvalue().endswith("\x1b[2K")  # the line is erased

@@ -269,17 +269,73 @@ def test_metrics_are_asked_for_once_each() -> None:
     assert json.loads(json.dumps(METRICS)) == list(METRICS)
 
 
+# Fit set and test set
+
+
+def test_even_problems_are_for_fitting_odd_ones_for_judging_and_all_microbenchmarks_for_fitting() -> None:
+    assert [n for n in range(7) if recorded_launches.subset_of("numba", n) == "fit"] == [0, 2, 4, 6]
+    assert [n for n in range(7) if recorded_launches.subset_of("triton", n) == "test"] == [1, 3, 5]
+    assert [n for n in range(7) if recorded_launches.subset_of("micro", n) == "fit"] == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_problems_are_numbered_kernel_by_kernel_and_their_launches_stay_together() -> None:
+    found = recordings.read_all()
+    for backend in ("numba", "triton"):
+        sizes = [r.job.options["N"] for r in found if r.job.kernel == "standard_attention"
+                 and r.job.backend == backend and r.subset == "fit"]
+        assert sizes == [256] * 3 + [2048] * 3
+    copies = [(r.job.options["n"], r.subset) for r in found if r.job.kernel == "vec_add"]
+    assert copies == [(1003, "fit"), (1_000_003, "test"), (1 << 22, "fit"), (1 << 24, "test")]
+    micro = [r.subset for r in found if recorded_launches.list_of(r.job) == "micro"]
+    assert len(micro) == 115 and set(micro) == {"fit"}
+
+
+@pytest.mark.parametrize("listed", ["numba", "triton"])
+def test_the_set_of_a_recorded_launch_is_that_of_its_place_in_the_list(listed: str) -> None:
+    for kernel, shapes in recorded_launches.LISTS[listed].items():
+        titles = {job.title: n for n, job in enumerate(recorded_launches.jobs(listed, (kernel,)))}
+        assert len(titles) == len(shapes)
+        found = [r for r in recordings.read_all() if r.job.kernel == kernel and r.job.backend == listed]
+        assert {r.subset for r in found if titles[r.job.title] % 2 == 0} == {"fit"}
+        assert {r.subset for r in found if titles[r.job.title] % 2 == 1} == {"test"}
+
+
+def test_recordings_are_chosen_by_kernel_and_set_and_keep_their_set() -> None:
+    fit, test = (cli.recordings(None, ("vec_add",), subset) for subset in ("fit", "test"))
+    assert [r.job.options["n"] for r in fit] == [1003, 1 << 22]
+    assert [r.job.options["n"] for r in test] == [1_000_003, 1 << 24]
+    assert len(cli.recordings(None, ("vec_add",))) == 4
+
+
 # Replaying
 
 
 def test_validate_replays_what_is_recorded(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["validate", "--kernel", "vec_add", "--processes", "1"]) == 0
     text = capsys.readouterr().out
-    assert "The same source through numba-cuda" in text and "spills" not in text
+    assert "The same source through numba-cuda" in text and "launches with spills" not in text
     exact = [line.split() for line in text.splitlines() if line.startswith(("Global Load Sectors  ", "FADD"))]
     assert len(exact) == 2
     for words in exact:  # name of three words, class, n, equal, ...
         assert words[3] == "exact" and words[4] == words[5]
+
+
+def test_validate_of_one_set_shows_its_launches_and_goals_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["validate", "--kernel", "vec_add", "--set", "test", "--processes", "1"]) == 0
+    text = capsys.readouterr().out
+    assert "through numba-cuda: 2 launches" in text and "1 launch of the test set" in text
+    assert "Test: n" in text and "Fit: n" not in text
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (("vec_ad",), "error: no launch of 'vec_ad' is in the recordings; it has: "),
+    (("kernels_real/micro_kernels.py:read_slices", "--set", "test"),
+     "error: no launch of 'kernels_real/micro_kernels.py:read_slices' is in the test set; it has: ")])
+def test_validate_refuses_a_kernel_that_has_no_launch_to_replay(
+    words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["validate", "--kernel", *words]) == 2
+    assert capsys.readouterr().err.startswith(message)
 
 
 def test_validate_takes_recordings_of_one_s_own_and_refuses_other_files(
