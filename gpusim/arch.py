@@ -37,7 +37,7 @@ class Arch:
     sm_groups: (GPC, SMs) in the order in which blocks are dealt; gpc_partitions: the L2 partition of each
     GPC. lrc_most_reads: reads of one line by SMs of a GPC that become one; lrc_window_records: how many
     records an SM replays while a read is on its way (gpusim/hierarchy.py). dram_granule_bytes: what one L2
-    miss fetches. dram_code_bytes: code and constants that a launch reads from DRAM. l2_bytes_per_second: the
+    miss fetches. l2_found_dirty_bytes: what is dirty in a cold L2 before a launch. dram_code_bytes: code and constants that a launch reads from DRAM. l2_bytes_per_second: the
     peak from L2 to the SMs; None where nobody says or measured it.
     """
 
@@ -76,6 +76,7 @@ class Arch:
     l2_partitions: int = 2
     l2_ways: int = 16
     l2_max_dirty_ways: int = 7
+    l2_found_dirty_bytes: int = 0
     dram_granule_bytes: int = 64
     dram_code_bytes: int = 4864
     sm_clock_hz: int
@@ -159,6 +160,7 @@ _COMMON_SOURCES = {
     "l2_partitions": "white papers: the L2 is divided into two partitions",
     "l2_ways": "modelled: with 7 dirty ways of 16, 27.5 of 62.9 MB stay dirty",
     "l2_max_dirty_ways": "modelled from the H200: a pure write stream leaves 27 MB dirty, 7/16 of the L2",
+    "l2_found_dirty_bytes": "unknown, taken as none",
     "dram_granule_bytes": "measured: one 4-byte element every 128 bytes reads 64 bytes of DRAM an element",
     "dram_code_bytes": "modelled: one constant, the median of nine short numba kernels (3,072 to 7,680 bytes "
     "more than their data) in whole granules; empty ones 2,560, long ones 20 to 40 KB",
@@ -180,6 +182,7 @@ _H200_SOURCES = _COMMON_SOURCES | {
     "gpc_partitions": "measured: which SMs read a 4 KB chunk without the fabric (fact 48)",
     "lrc_most_reads": "measured: 16 SMs of a GPC that read the same data are 4 streams, 18 are 5 (fact 47)",
     "tpc_count": "measured: launch__tpc_count",
+    "l2_found_dirty_bytes": "measured: launches that sweep L2 and store next to nothing write 2.4 MB (fact 20)",
     "shared_bytes_per_sm": "measured: device attribute",
     "shared_bytes_per_block_optin": "measured: device attribute",
     "shared_reserved_bytes": "measured: launch__shared_mem_per_block_driver",
@@ -219,7 +222,7 @@ H200 = Arch(
     shared_bytes_per_sm=228 * KB, shared_bytes_per_block_optin=227 * KB, carveouts_bytes=_HOPPER_CARVEOUTS,
     l1_total_bytes=256 * KB, l2_bytes=60 * KB * KB, sm_groups=_HOPPER_GROUPS, sm_clock_hz=1_980_000_000,
     memory_clock_hz=3_201_000_000, memory_bus_bits=6016, dram_bytes_per_second=4_800_000_000_000,
-    l2_bytes_per_second=94 * 64 * 1_710_000_000, fp32_lanes=128, fp64_lanes=64,
+    l2_bytes_per_second=94 * 64 * 1_710_000_000, l2_found_dirty_bytes=2_400_000, fp32_lanes=128, fp64_lanes=64,
     tensor_f16_flops_per_cycle=4096, sources=_H200_SOURCES)
 
 H100 = Arch(

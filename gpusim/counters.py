@@ -112,7 +112,8 @@ class Hierarchy:
     l2_promoted: sectors that nobody asked for and that came with a missing one of their DRAM granule; not in
     l2_misses, but in ncu's lts__t_sectors_srcunit_tex_lookup_miss.
     dram_read_bytes: data only, code and constants apart in dram_code_bytes (modelled constant of the card).
-    dram_write_bytes: written back during the launch. dirty_bytes: still dirty in L2 at its end, with warm
+    dram_write_bytes: written back during the launch, but for dram_found_bytes: what somebody else left dirty
+    in L2 and this launch drove out (modelled constant of the card). dirty_bytes: still dirty in L2 at its end, with warm
     caches whichever launch wrote it; a state, so that only gpusim/report.py knows what a total of it is.
     """
 
@@ -133,6 +134,7 @@ class Hierarchy:
     dram_read_bytes: int = 0
     dram_code_bytes: int = 0
     dram_write_bytes: int = 0
+    dram_found_bytes: int = 0
     dirty_bytes: int = 0
 
 

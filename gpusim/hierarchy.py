@@ -4,8 +4,8 @@ What it models: one wave at a time; its blocks take turns of `quantum` records, 
 program. L1 caches loads of global and local memory (fact 7 of the recorded H200 data), a miss asks L2 for
 the missing sectors of a line at once, and stores go through: they fill nothing in L1, and a sector that L1
 holds stays valid, as it is updated. RED and ATOM are done in L2 and end the copy in their SM's L1. L1s are
-empty at the start of a launch; L2 is with l2="cold" (as ncu measures) and is as the launch before left it
-with l2="warm". Reads of several SMs become one where they are close in turns (gpusim/lrc.py). All of it is
+empty at the start of a launch; L2 is with l2="cold" (as ncu measures), but for dirty lines of somebody else
+(fact 20), and is as the launch before left it with l2="warm". Reads of several SMs become one where they are close in turns (gpusim/lrc.py). All of it is
 modelled, local stores as write-through among it. What it leaves out: time, so the turns stand for it.
 Checked by `l1tex__t_sectors_pipe_lsu_mem_global_op_ld_lookup_*`, `lts__t_sectors_*` and `dram__bytes_*`.
 """
@@ -20,7 +20,19 @@ from typing import NamedTuple
 import numpy as np
 
 from gpusim.arch import Arch
-from gpusim.cache import MAX_LINE, Cache, clear, dirty_sectors, drop, fetch_table, load, new_cache, row_of
+from gpusim.cache import (
+    MAX_LINE,
+    Cache,
+    clear,
+    dirty_sectors,
+    drop,
+    fetch_table,
+    found_sectors,
+    leave_dirty,
+    load,
+    new_cache,
+    row_of,
+)
 from gpusim.counters import Hierarchy
 from gpusim.gpcs import gpc_of_sm, partition_of_sm
 from gpusim.l2 import COUNTS, L1_LOAD_HITS, L1_LOAD_MISSES, L2, LRC_MERGED, l2_atomic, l2_load, l2_store
@@ -186,6 +198,7 @@ class MemorySystem:
         self._l1_bytes = 0
         self._counts = np.zeros(len(COUNTS), np.int64)
         self._code_bytes = arch.dram_code_bytes
+        self._found = 0
         self._resident: set[Hashable] = set()
 
     def begin(self, l1_bytes: int, code: Hashable = None) -> None:
@@ -205,6 +218,8 @@ class MemorySystem:
             clear(self._l1)
         if self.cold:
             clear(self._l2.cache)
+            leave_dirty(self._l2.cache, self.arch.l2_found_dirty_bytes // SECTOR_BYTES)
+        self._found = found_sectors(self._l2.cache)
         self._counts[:] = 0
 
     def replay(self, records: np.ndarray, offsets: np.ndarray, sm: np.ndarray, quantum: int) -> None:
@@ -259,7 +274,12 @@ class MemorySystem:
                 return
 
     def end(self) -> Hierarchy:
-        """Return the counts since `begin`; dirty_bytes is all that is dirty in L2 now."""
+        """Return the counts since `begin`; dirty_bytes is all that launches left dirty in L2 until now."""
         counts = dict(zip(COUNTS, self._counts.tolist(), strict=True))
-        dirty = dirty_sectors(self._l2.cache) * SECTOR_BYTES
-        return Hierarchy(**counts, dram_code_bytes=self._code_bytes, dirty_bytes=dirty)
+        found = found_sectors(self._l2.cache)
+        return Hierarchy(
+            **counts,
+            dram_code_bytes=self._code_bytes,
+            dram_found_bytes=(self._found - found) * SECTOR_BYTES,
+            dirty_bytes=(dirty_sectors(self._l2.cache) - found) * SECTOR_BYTES,
+        )

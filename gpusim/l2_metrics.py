@@ -164,13 +164,14 @@ def _dram() -> list[Metric]:
             "L2 misses in 64-byte granules + code",
             "It does not count what other programs or page tables read.", "Reuse data while it is in L2."),
         _table(
-            "dram__bytes_write.sum", "byte", "DRAM Bytes Written", MODELLED, hierarchy("dram_write_bytes"),
+            "dram__bytes_write.sum", "byte", "DRAM Bytes Written", MODELLED,
+            hierarchy("dram_write_bytes", "dram_found_bytes"),
             "Bytes written back to DRAM during the launch.", "dirty sectors that L2 gives up",
-            "It does not count what is still dirty at the end, nor lines that earlier launches left dirty, "
-            "unless L2 is warm."),
+            "It does not count what is still dirty at the end. It counts what somebody else left dirty in a cold "
+            "L2 (gpusim__dram_found_bytes.sum)."),
         _table(
             "dram__bytes.sum", "byte", "DRAM Bytes", MODELLED,
-            hierarchy("dram_read_bytes", "dram_code_bytes", "dram_write_bytes"),
+            hierarchy("dram_read_bytes", "dram_code_bytes", "dram_write_bytes", "dram_found_bytes"),
             "Bytes read from and written to DRAM.", "read + written"),
         _table(
             "dram__sectors_read.sum", "sector", "DRAM Sectors Read", MODELLED,
@@ -178,8 +179,8 @@ def _dram() -> list[Metric]:
             "dram__bytes_read.sum / 32"),
         _table(
             "dram__sectors_write.sum", "sector", "DRAM Sectors Written", MODELLED,
-            sectors("dram_write_bytes"), "Sectors of 32 bytes written to DRAM.", "dram__bytes_write.sum / 32"
-        ),
+            sectors("dram_write_bytes", "dram_found_bytes"), "Sectors of 32 bytes written to DRAM.",
+            "dram__bytes_write.sum / 32"),
         _table(
             "gpusim__dram_data_read_bytes.sum", "byte", "DRAM Data Bytes Read", MODELLED,
             hierarchy("dram_read_bytes"), "Bytes of data read from DRAM.", "L2 misses in 64-byte granules",
@@ -188,6 +189,16 @@ def _dram() -> list[Metric]:
             "gpusim__dram_code_bytes.sum", "byte", "DRAM Code Bytes Read", MODELLED,
             hierarchy("dram_code_bytes"), "Bytes of code and constants read from DRAM.",
             "a constant of the GPU, see gpusim/arch.py", "It does not follow the kernel's length."),
+        _table(
+            "gpusim__dram_written_back_bytes.sum", "byte", "Bytes Written Back To DRAM", MODELLED,
+            hierarchy("dram_write_bytes"), "Bytes that launches wrote and that reach DRAM during the launch.",
+            "dirty sectors that L2 gives up", "It does not count what somebody else left dirty in a cold L2."),
+        _table(
+            "gpusim__dram_found_bytes.sum", "byte", "DRAM Bytes Written For Others", MODELLED,
+            hierarchy("dram_found_bytes"),
+            "Bytes that are written to DRAM and that somebody else left dirty in a cold L2.",
+            "a constant of the GPU, as far as the launch drives it out: see gpusim/arch.py",
+            "It does not count what an earlier launch left in a warm L2."),
         _table(
             "gpusim__stored_bytes.sum", "byte", "Bytes Stored By Threads", EXACT,
             lambda x: x.counters.global_store.bytes + x.counters.local_store.bytes,

@@ -125,7 +125,7 @@ def _amounts(counters: Counters, whole: bool, dirty: int | None) -> tuple[Cell, 
     """Return the numbers of a row; what was not counted (`whole` is False) is n/a."""
     c, h, moved = counters, counters.hierarchy, bytes_by_level(counters)
     spaces = (c.global_load, c.global_store, c.global_red, c.global_atom, c.local_load, c.local_store)
-    dram = (h.dram_read_bytes + h.dram_code_bytes, h.dram_write_bytes, dirty)
+    dram = (h.dram_read_bytes + h.dram_code_bytes, h.dram_write_bytes + h.dram_found_bytes, dirty)
     below = (moved["L2"], *dram, sum(flops(c.arithmetic)))
     return (sum(s.requests for s in spaces), moved["L1"], *(below if whole else (None,) * len(below)))
 

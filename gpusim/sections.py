@@ -188,7 +188,7 @@ def memory(launch: Launch) -> Section:
         ("Sectors Per Request, Global Loads", "sector", _per_request(launch.counters.global_load), EXACT),
         ("Sectors Per Request, Global Stores", "sector", _per_request(launch.counters.global_store), EXACT),
         ("Bytes Stored By Threads", "byte", value("gpusim__stored_bytes.sum"), EXACT),
-        ("Bytes Written Back To DRAM", "byte", value("dram__bytes_write.sum"), MODELLED),
+        ("Bytes Written Back To DRAM", "byte", value("gpusim__dram_written_back_bytes.sum"), MODELLED),
         ("Bytes Dirty In L2 At The End", "byte", value("gpusim__l2_dirty_bytes_end.sum"), MODELLED),
         ("Memory Throughput", "byte/second", None, NO_TIME),
     ]
@@ -253,6 +253,7 @@ def _dram_rows(h: Hierarchy) -> tuple[tuple[Cell, ...], ...]:
         ("read data", h.dram_read_bytes),
         ("read code", h.dram_code_bytes),
         ("write back", h.dram_write_bytes),
+        *((("write for others", h.dram_found_bytes),) if h.dram_found_bytes else ()),
     )
     return tuple(
         ("L2-DRAM", name, "", "", nbytes // SECTOR_BYTES, nbytes, "", MODELLED) for name, nbytes in kinds
@@ -366,7 +367,7 @@ def bytes_by_level(counters: Counters) -> dict[str, int]:
     spaces = (c.global_load, c.global_store, c.global_red, c.global_atom, c.local_load, c.local_store)
     return {"L1": SECTOR_BYTES * sum(s.sectors for s in spaces),
             "L2": SECTOR_BYTES * (h.l2_read + h.l2_write + h.l2_red + h.l2_atom),
-            "DRAM": h.dram_read_bytes + h.dram_code_bytes + h.dram_write_bytes}
+            "DRAM": h.dram_read_bytes + h.dram_code_bytes + h.dram_write_bytes + h.dram_found_bytes}
 
 
 def _level_kind(level: str) -> str:

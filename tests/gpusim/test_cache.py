@@ -11,7 +11,8 @@ from gpusim.cache import (
     dirty_sectors,
     drop,
     fetch_table,
-    flush,
+    found_sectors,
+    leave_dirty,
     load,
     new_cache,
     row_of,
@@ -88,13 +89,34 @@ def test_the_bound_on_dirty_lines_writes_the_oldest_one_back_and_keeps_it_valid(
     assert read(cache, 2, 0b0011) == (0, 0, 0)
 
 
-def test_flush_writes_each_dirty_sector_once():
-    cache = new_cache(2, 256, 2)
-    store(cache, np.uint64(0), 1, 0b0001, 2)
-    store(cache, np.uint64(1), 2, 0b0110, 2)
-    assert (flush(cache), flush(cache)) == (3, 0)
-    assert read(cache, 2, 0b0110, row=np.uint64(1)) == (0, 0, 0)
-    assert store(cache, np.uint64(1), 3, 15, 1) == 0  # the count of dirty lines started anew
+def test_what_somebody_else_left_dirty_goes_first_and_is_not_counted():
+    cache = new_cache(1, 512, 4)  # one set of four lines
+    leave_dirty(cache, 3)
+    assert (found_sectors(cache), dirty_sectors(cache)) == (3, 3)
+    assert [store(cache, ROW, line, 0b0011, 3) for line in (1, 2)] == [0, 0]
+    assert (found_sectors(cache), dirty_sectors(cache)) == (3, 3 + 4)
+    assert store(cache, ROW, 3, 0b0011, 3) == 0  # a fourth dirty line: the oldest is written, and is not ours
+    assert (found_sectors(cache), dirty_sectors(cache)) == (0, 6)
+    assert store(cache, ROW, 4, 0b0011, 3) == 2
+
+
+def test_a_read_drives_out_what_somebody_else_left_dirty():
+    cache = new_cache(1, 512, 4)
+    leave_dirty(cache, 3)
+    assert [read(cache, line, 1)[2] for line in (1, 2, 3)] == [0, 0, 0]
+    assert found_sectors(cache) == 3
+    assert read(cache, 4, 1)[2] == 0
+    assert (found_sectors(cache), dirty_sectors(cache)) == (0, 0)
+
+
+def test_dirty_sectors_of_somebody_else_are_spread_over_all_sets_as_far_as_they_fit():
+    cache = new_cache(2, 1024, 4)  # four sets
+    leave_dirty(cache, 10)
+    assert found_sectors(cache) == 10
+    assert np.bitwise_count(cache.words.reshape(-1, 4)[:, 1]).tolist() == [2, 3, 2, 3]
+    clear(cache)
+    leave_dirty(cache, 99)
+    assert found_sectors(cache) == 16
 
 
 def test_drop_ends_some_sectors_of_a_line_and_ignores_other_lines():

@@ -391,3 +391,12 @@ def test_a_warm_l2_still_has_the_code_of_a_kernel_that_ran_before():
     assert code_bytes("warm", "a", "b", "a", "b") == [once, once, 0, 0]
     assert code_bytes("warm", None, None) == [once, once]
     assert code_bytes("cold", "a", "a") == [once, once]
+
+
+def test_a_launch_that_sweeps_l2_drives_out_what_was_dirty_before_and_counts_it_apart():  # fact 20
+    got = run([stream(x) for x in grid_stride(120 * MB // 128)])
+    assert (got.dram_found_bytes, got.dram_write_bytes, got.dirty_bytes) == (2_400_000, 0, 0)
+    small = run([stream(x, STORE) for x in grid_stride(MB // 128)])
+    assert (small.dram_found_bytes, small.dram_write_bytes, small.dirty_bytes) == (0, 0, MB)
+    clean = replace(ALONE, l2_found_dirty_bytes=0)
+    assert run([stream(x) for x in grid_stride(120 * MB // 128)], arch=clean).dram_found_bytes == 0

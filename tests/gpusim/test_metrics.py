@@ -106,6 +106,7 @@ EXPECTED = {
     "dram__bytes_read.sum": 8704, "dram__bytes_write.sum": 640, "dram__bytes.sum": 9344,
     "dram__sectors_read.sum": 272, "dram__sectors_write.sum": 20,
     "gpusim__dram_data_read_bytes.sum": 3840, "gpusim__dram_code_bytes.sum": 4864,
+    "gpusim__dram_written_back_bytes.sum": 640, "gpusim__dram_found_bytes.sum": 0,
     "gpusim__stored_bytes.sum": 6528, "gpusim__l2_dirty_bytes_end.sum": 50_720,
     # Arithmetic: 2 x 1,000 + 11 + 7, 2 x 2,000 + 17 + 13 and 2 x 400 + 5 + 3.
     **{f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum": n for op, n in (
