@@ -62,7 +62,7 @@ def roofline_words(run: Run) -> str:
 
 def occupancy_words(run: Run) -> str:
     """Return the occupancy of a run's one launch in words."""
-    return occupancy_chart.heading(run, run.launches[0]).replace("\n", ": ")
+    return ": ".join(occupancy_chart.heading(run, run.launches[0]))
 
 
 KINDS = {

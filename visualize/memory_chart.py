@@ -71,9 +71,10 @@ def figure(shown: Iterable[Run | Launch]) -> Figure:
     graphs = [traffic(run.total) for run in runs]
     most = {shared: widest(graphs, shared) for shared in (False, True)}
     made = style.new_figure(10, 3.3 * len(runs) + 0.4)
-    axes = made.subplots(len(runs), 1, squeeze=False)[:, 0]
-    for ax, run, graph in zip(axes, runs, graphs, strict=True):
-        _draw(ax, run, graph, most)
+    parts = made.subfigures(len(runs), 1, squeeze=False)[:, 0]
+    for part, run, graph in zip(parts, runs, graphs, strict=True):
+        style.title(part, f"{run.title}, {run.launches[0].arch.title}")
+        _draw(part.subplots(), run, graph, most)
     _explain(made, most)
     return made
 
@@ -85,7 +86,6 @@ def widest(graphs: Iterable[nx.MultiDiGraph], shared: bool) -> int:
 
 
 def _draw(ax: Axes, run: Run, graph: nx.MultiDiGraph, most: dict[bool, int]) -> None:
-    style.title(ax, f"{run.title}, {run.launches[0].arch.title}")
     ax.set_xlim(-0.1, CHART_WIDTH + 0.1)
     ax.set_ylim(-0.15, CHART_HEIGHT + 0.1)
     ax.set_axis_off()

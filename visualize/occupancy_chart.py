@@ -71,24 +71,25 @@ def figure(shown: Iterable[Run | Launch]) -> Figure:
         if not launch.registers.is_known:
             raise BadOption(f"occupancy: the registers of {run.title} are not known (n/a); give --regs N")
     made = style.new_figure(10, 2.5 * len(launches) + 0.3)
-    rows = made.subplots(len(launches), 3, squeeze=False, sharey="row")
-    for axes, (run, launch) in zip(rows, launches, strict=True):
-        panels = curves(launch)
+    parts = made.subfigures(len(launches), 1, squeeze=False)[:, 0]
+    for part, (run, launch) in zip(parts, launches, strict=True):
+        axes, panels = part.subplots(1, 3, sharey=True), curves(launch)
         for i, (ax, curve) in enumerate(zip(axes, panels, strict=True)):
             _panel(ax, curve, launch, "Blocks an SM" if i == 0 else "")
         axes[0].set_ylim(0, 1.12 * max(max(curve.blocks) for curve in panels))
-        style.title(axes[0], heading(run, launch))
+        style.title(part, *heading(run, launch))
     return made
 
 
-def heading(run: Run, launch: Launch) -> str:
-    """Return what stands above a launch: its kernel, occupancy, limit, and how sure its registers are."""
+def heading(run: Run, launch: Launch) -> tuple[str, str]:
+    """Return what stands above a launch: its kernel; its occupancy, limit, and how sure its registers are."""
     o = launch.occupancy
     name = run.title if len(run.launches) == 1 else f"{run.title}: {launch.kernel}"
     sure = "" if launch.registers.is_sure else f"; registers {launch.registers.source} (modelled)"
     limits = " and ".join(WORDS[name] for name in o.limiters)
-    return (f"{name}\n{counted(o.blocks_per_sm, 'block')} an SM, {o.theoretical_pct:.1f} % of its warps, "
-            f"limited by {limits}{sure}")  # fmt: skip
+    return name, (
+        f"{counted(o.blocks_per_sm, 'block')} an SM, {o.theoretical_pct:.1f} % of its warps, "
+        f"limited by {limits}{sure}")  # fmt: skip
 
 
 def corners(x: Sequence[float], y: Sequence[int]) -> tuple[list[float], list[int]]:

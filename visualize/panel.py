@@ -22,6 +22,7 @@ from matplotlib.ticker import MaxNLocator
 
 from visualize import style
 from visualize.film import Film, Tensor
+from visualize.fit import fitted
 from visualize.levels import Level
 from visualize.panel_words import blocks_text, flow_text, hits_text, now_text, share_text
 from visualize.placing import Box, Layout, name_text, placed_tensors, shape_text, side_of
@@ -68,8 +69,9 @@ class Panel:
         ax.set_xlim(0, layout.width)
         ax.set_ylim(layout.height, 0)
         ax.set_axis_off()
-        title = self._text(layout.tensors.x, 14, film.run.title, size=style.TEXT_POINTS, weight="bold")
-        style.shortened(title, layout.width - 2 * layout.tensors.x)
+        bold: dict[str, Any] = {"fontsize": style.TEXT_POINTS, "fontweight": "bold"}
+        title = fitted(ax.figure, film.run.title, layout.width - 2 * layout.tensors.x, **bold)
+        style.verbatim(ax.text(layout.tensors.x, 14, title, va="center", color=style.INK, **bold))
         self._part(Box(0, 23, layout.width, 16))
         self._now = self._text(layout.tensors.x, 31, "", moving=True)
         self._states = [states(tensor) for tensor in film.tensors]

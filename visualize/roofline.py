@@ -20,13 +20,14 @@ from gpusim.errors import BadOption
 from gpusim.launch import Launch
 from gpusim.sections import bytes_by_level, compute_roof, memory_roofs
 from visualize import style
+from visualize.fit import fitted
 from visualize.measured_points import Reached
 from visualize.run import Run, as_runs, need
 
 POINTS = {"L1": 14, "L2": 10, "DRAM": 6}
 """Level -> size of its mark."""
-WIDE = 60
-"""Letters of a title above which the legend has one column."""
+LABEL_PIXELS = 150
+"""Of the name of a measurement."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def figure(shown: Iterable[Run | Launch], measured: Sequence[Reached] = ()) -> F
     if any(run.total.arch != arch for run in runs):
         raise BadOption("roofline: the launches ran on different GPUs; draw one GPU at a time")
     places = [place(run) for run in runs]
-    made = style.new_figure(8, 5)
+    made = style.new_figure(8, 4.2)
     ax = made.subplots()
     ax.set_xscale("log")
     ax.set_yscale("log")
@@ -75,7 +76,7 @@ def figure(shown: Iterable[Run | Launch], measured: Sequence[Reached] = ()) -> F
     top = max(p.peak for p in places)
     ax.set_ylim(min(top / 300, *(p.flops_per_second / 5 for p in (*places, *measured))), 4 * top)
     hollow = "; hollow: measured" if measured else ", not times"
-    style.title(ax, f"Roofline, {arch.title}: bounds from peak rates{hollow}")
+    style.title(made, f"Roofline, {arch.title}: bounds from peak rates{hollow}")
     style.axis_labels(ax, "Arithmetic intensity (FLOP/byte, log; at L2 and DRAM modelled)",
                       "FLOP/s (log): attainable; measured" if measured else "Attainable FLOP/s (log)")
     ax.grid(True, which="major", color="#eeeeee")
@@ -132,7 +133,8 @@ def _reached(ax: Axes, at: Reached) -> None:
         ax.plot([intensity], [at.flops_per_second], marker, markersize=POINTS[level], markerfacecolor="white",
                 markeredgecolor=style.LEVELS[level], markeredgewidth=2, zorder=3,
                 gid=f"{at.run}-{at.label}-{level}")  # fmt: skip
-    style.verbatim(ax.annotate(at.label, (min(at.intensity.values()), at.flops_per_second), xytext=(0, -10),
+    label = fitted(ax.figure, at.label, LABEL_PIXELS, fontsize=style.SMALL_POINTS)
+    style.verbatim(ax.annotate(label, (min(at.intensity.values()), at.flops_per_second), xytext=(0, -10),
                                textcoords="offset points", ha="center", va="top", color=style.INK,
                                fontsize=style.SMALL_POINTS))  # fmt: skip
 
@@ -145,5 +147,4 @@ def _legend(made: Figure, arch: Arch, handles: list[Line2D], titles: list[str]) 
     ]
     names = [f"{x}, {style.quantity(rates[x], 'B/s')}" if x in rates else f"{x}, bandwidth not known"
              for x in POINTS]  # fmt: skip
-    style.legend(made, [*handles, *levels], [*titles, *names], loc="outside lower center",
-                 ncols=1 if len(titles) == 1 or max(map(len, titles)) > WIDE else 2)  # fmt: skip
+    style.legend(made, [*handles, *levels], [*titles, *names], 1 if len(titles) == 1 else 2)

@@ -46,7 +46,7 @@ def figure(shown: Iterable[Run], over: str, metric: str) -> Figure:
     lines = series(runs, over, metric)
     found = metrics.find(metric)
     modelled = any(metrics.kind(x, found) == metrics.MODELLED for run in runs for x in run.launches)
-    made = style.new_figure(8, 4.5)
+    made = style.new_figure(8, 4)
     ax = made.subplots()
     handles = [_line(ax, points, i, modelled) for i, points in enumerate(lines.values())]
     x_log = _axis(ax, [x for points in lines.values() for x in points], "x")
@@ -54,9 +54,9 @@ def figure(shown: Iterable[Run], over: str, metric: str) -> Figure:
     _values(ax, sorted({x for points in lines.values() for x in points}))
     words = [found.unit or "number", *(["modelled"] if modelled else []), *(["log"] if y_log else [])]
     style.axis_labels(ax, f"{over}{' (log)' if x_log else ''}", f"{found.label} ({', '.join(words)})")
-    style.title(ax, f"{found.name}, {runs[0].launches[0].arch.title}")
+    style.title(made, f"{found.name}, {runs[0].launches[0].arch.title}")
     ax.grid(True, which="major", color="#eeeeee")
-    style.legend(made, handles, list(lines), loc="outside lower center", ncols=2)
+    style.legend(made, handles, list(lines))
     return made
 
 

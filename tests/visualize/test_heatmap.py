@@ -71,7 +71,7 @@ def test_only_the_busiest_tensors_are_drawn_and_the_title_says_so(drawn):
     touches = seen(*(pack(2 * k, 0b1111 if k else 0b1, Kind.LOAD) for k in range(9)))
     tensors = tuple(tensor(touches, f"t{k}", 256 * k, (32,), 4) for k in range(9))
     texts = drawn(heatmap.figure([Touched("k", tensors)])).texts
-    assert "k: the 8 tensors with most traffic" in texts
+    assert "k\nThe 8 tensors with most traffic" in texts
     assert "t0\n32" not in texts and "t1\n32" in texts
     assert "k" in drawn(heatmap.figure([Touched("k", tensors[1:])])).texts
 
