@@ -21,7 +21,7 @@ from gpusim.table import counted
 from visualize import style
 from visualize.run import Run, as_runs
 
-MOST_ROWS = 6
+MOST_ROWS, BESIDE = 6, 0.04
 WORDS = {
     "registers": "registers", "shared_mem": "shared memory", "warps": "warp slots",
     "blocks": "block slots"}  # fmt: skip
@@ -105,10 +105,11 @@ def _panel(ax: Axes, curve: Curve, launch: Launch, label: str) -> None:
     ax.fill_between(*corners(x, y), step="pre", facecolor=curve.colour + "33", edgecolor=curve.colour + "66",
                     hatch=hatch, linewidth=0)  # fmt: skip
     ax.plot(x, y, drawstyle="steps-pre", color=curve.colour, linewidth=1.5, gid=f"{curve.name}-curve")
-    ax.plot([curve.here[0]], [curve.here[1]], "o", color=style.INK, markersize=7, zorder=3, clip_on=False,
+    ax.plot([curve.here[0]], [curve.here[1]], "o", color=style.INK, markersize=7, zorder=3,
             gid=f"{curve.name}-here")  # fmt: skip
     style.axis_labels(ax, curve.label, label)
-    ax.set_xlim(0 if curve.name == "shared" else x[0], x[-1])
+    beside = BESIDE * (x[-1] - x[0])  # half the point, which may lie on the first or the last value
+    ax.set_xlim(x[0] - beside, x[-1] + beside)
     ax.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     ax.grid(True, color="#eeeeee")
     ax.set_axisbelow(True)
