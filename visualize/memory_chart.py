@@ -2,7 +2,8 @@
 
 Bytes are sectors of 32 bytes, those of shared memory what the threads ask for. One chart a run, all on one
 scale: an arrow is as wide as its bytes, at shared memory on a scale of its own. What L1 and L2 do about
-requests is modelled, so reads beyond L1 and all of DRAM are hatched. What it leaves out: time, constant
+requests is modelled, so reads beyond L1 and all of DRAM are hatched. Loads of DRAM are data and code (what
+instruction fetches ask for); the box says how much of them is code. What it leaves out: time, constant
 memory, and the fabric between the halves of L2.
 """
 
@@ -125,7 +126,8 @@ def words(run: Run) -> dict[str, list[str]]:
         "L1": ["L1", "hit rate", _percent(run.value("l1tex__t_sector_hit_rate.pct"))],
         "L2": ["L2", "hit rate", _percent(run.value("lts__t_sector_hit_rate.pct")),
                "dirty at the end", style.quantity(h.dirty_bytes if known else None, "B")],
-        "DRAM": ["DRAM", style.quantity(arch.dram_bytes_per_second, "B/s"), "(data sheet)"],
+        "DRAM": ["DRAM", style.quantity(arch.dram_bytes_per_second, "B/s"), "(data sheet)",
+                 *(["code in the loads", style.quantity(h.dram_code_bytes, "B")] if known else [])],
     }  # fmt: skip
 
 
