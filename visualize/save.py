@@ -43,10 +43,10 @@ def picture(figure: Figure, form: str) -> bytes:
     return out.getvalue()
 
 
-def svg(figure: Figure, text_as: str = "path") -> str:
-    """Return a figure as SVG; text_as: "path" for the same letters everywhere, "none" for text as text."""
+def svg(figure: Figure) -> str:
+    """Return a figure as SVG, whose letters are text that can be found and copied."""
     out = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": "gpusim", "svg.fonttype": text_as}):
+    with matplotlib.rc_context({"svg.hashsalt": "gpusim", "svg.fonttype": "none"}):
         figure.savefig(out, format="svg", metadata=METADATA["svg"])
     return with_hatches(out.getvalue())
 
