@@ -22,32 +22,9 @@ from visualize.animation_page import page
 from visualize.film import Film
 from visualize.panel import MODELLED_ALPHA, TRACK
 
-FORMATS = ("gif", "mp4", "html")
 COLOURS, LAST_SECONDS = 160, 3
 PACKED = np.array([1 << 16, 1 << 8, 1], np.int32)
 """Red, green and blue to one number."""
-
-
-def film_format(path: Path) -> str:
-    """Return the format that a file's ending names.
-
-    Raise BadOption for another ending, and for MP4 where there is no ffmpeg.
-    """
-    found = path.suffix.lower().lstrip(".")
-    if found not in FORMATS:
-        ending = f"ends in {path.suffix}" if path.suffix else "has no ending"
-        raise BadOption(f"cannot animate {path}: it {ending}; name a file that ends in .gif, .mp4 or .html")
-    if found == "mp4" and not _has_ffmpeg():
-        need = "MP4 needs the program ffmpeg, which is not found here"
-        raise BadOption(f"cannot write {path}: {need}. Install ffmpeg, or name a file that ends in .gif or "
-                        ".html, which need no other program")
-    return found
-
-
-def _has_ffmpeg() -> bool:
-    from matplotlib.animation import FFMpegWriter
-
-    return FFMpegWriter.isAvailable()
 
 
 def check_count(kernels: int) -> None:
@@ -58,7 +35,7 @@ def check_count(kernels: int) -> None:
 
 
 def written(shown: Sequence[Film], form: str, frames_per_second: int) -> bytes:
-    """Return an animation of films as the bytes of a file of one of FORMATS."""
+    """Return an animation of films as the bytes of a file: gif, mp4 or html."""
     if form == "html":
         return page(shown, frames_per_second).encode("utf-8")
     return (gif if form == "gif" else mp4)(Animation(shown), frames_per_second)

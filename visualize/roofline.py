@@ -40,6 +40,11 @@ class Placed:
     peak: int
 
 
+def does_flops(run: Run) -> bool:
+    """Return whether a run does a floating-point operation."""
+    return compute_roof(run.total)[0] > 0
+
+
 def place(run: Run) -> Placed:
     """Return where a run lies; raise BadOption for one without a FLOP, which has no place on log axes."""
     total, precision, peak = compute_roof(run.total)
@@ -55,33 +60,37 @@ def place(run: Run) -> Placed:
 def figure(shown: Iterable[Run | Launch], measured: Sequence[Reached] = ()) -> Figure:
     """Return the roofline of runs on one GPU, and what a card reached with some of them.
 
-    Raise BadOption for two GPUs, n/a counters and no FLOPs.
+    A run without a FLOP has no place on logarithmic axes: it is left out, and the title names it. Raise
+    BadOption for two GPUs, n/a counters and no FLOPs at all.
     """
     runs = as_runs(shown)
     need(runs, "roofline", "arithmetic", "hierarchy")
     arch = runs[0].total.arch
     if any(run.total.arch != arch for run in runs):
         raise BadOption("roofline: the launches ran on different GPUs; draw one GPU at a time")
-    places = [place(run) for run in runs]
+    without = [run for run in runs if not does_flops(run)]
+    drawn = {i: place(run) for i, run in enumerate(runs) if len(without) == len(runs) or does_flops(run)}
+    places = list(drawn.values())
     made = style.new_figure(8, 4.2)
     ax = made.subplots()
     ax.set_xscale("log")
     ax.set_yscale("log")
     low, high = _extent([*places, *measured], _ridges(places, arch))
     _roofs(ax, arch, places, low, high)
-    handles = [_run(ax, at, i) for i, at in enumerate(places)]
+    handles = [_run(ax, at, i) for i, at in drawn.items()]
     for at in measured:
         _reached(ax, at)
     ax.set_xlim(low, high)
     top = max(p.peak for p in places)
     ax.set_ylim(min(top / 300, *(p.flops_per_second / 5 for p in (*places, *measured))), 4 * top)
     hollow = "; hollow: measured" if measured else ", not times"
-    style.title(made, f"Roofline, {arch.title}: bounds from peak rates{hollow}")
+    left_out = f"Without a floating-point operation, and so left out: {', '.join(r.title for r in without)}"
+    style.title(made, f"Roofline, {arch.title}: bounds from peak rates{hollow}", left_out if without else "")
     style.axis_labels(ax, "Arithmetic intensity (FLOP/byte, log; at L2 and DRAM modelled)",
                       "FLOP/s (log): attainable; measured" if measured else "Attainable FLOP/s (log)")
     ax.grid(True, which="major", color="#eeeeee")
     ax.set_axisbelow(True)
-    _legend(made, arch, handles, [run.title for run in runs])
+    _legend(made, arch, handles, [runs[i].title for i in drawn])
     return made
 
 

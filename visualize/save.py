@@ -13,21 +13,12 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-from gpusim.errors import BadOption
 from gpusim.output import write_whole
+from visualize.endings import picture_format
 
 METADATA: dict[str, dict[str, Any]] = {
     "png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 """Format -> what matplotlib is to leave out of the file."""
-
-
-def picture_format(path: Path) -> str:
-    """Return the format that a file's ending names; raise BadOption for another ending."""
-    found = path.suffix.lower().lstrip(".")
-    if found not in METADATA:
-        ending = f"ends in {path.suffix}" if path.suffix else "has no ending"
-        raise BadOption(f"cannot draw {path}: it {ending}; name a file that ends in .png, .svg or .pdf")
-    return found
 
 
 HATCHED = re.compile(r"(fill: url\(#(\w+)\)); fill-opacity: ([\d.]+)")

@@ -16,8 +16,9 @@ from gpusim.table import number
 from tests.visualize.film_support import FLASH, STANDARD, film, watched
 from visualize import style
 from visualize.animation import Animation, sample_text
+from visualize.endings import film_format
 from visualize.film import films
-from visualize.movie import check_count, film_format, gif, mp4
+from visualize.movie import check_count, gif, mp4
 from visualize.panel import sm_cells, states
 
 
