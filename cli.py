@@ -1097,6 +1097,7 @@ def animate(kernels: tuple[str, ...], frames: int | None, fps: int, out: str, **
     card. An option holds for every kernel that has it. The totals are those of the report.
     """
     from gpusim.output import write_whole
+    from gpusim.report_progress import progress_bar
     from visualize.film import films
     from visualize.movie import check_count, written
 
@@ -1106,7 +1107,8 @@ def animate(kernels: tuple[str, ...], frames: int | None, fps: int, out: str, **
     check_writable(out)
     watched = [watched_kernel(kernel, rest) for kernel in kernels]
     shown = films(watched, frames or (72 if len(kernels) == 1 else 96))
-    write_whole(Path(out), written(shown, film_format(Path(out)), fps))
+    with progress_bar("drawing", "frames") as bar:
+        write_whole(Path(out), written(shown, film_format(Path(out)), fps, bar or (lambda *_: None)))
     click.echo(f"wrote {out}: {shown[0].frames} frames of {shown[0].frame_bytes:,.0f} bytes asked for by SMs")
     return told_wrong([run for run, _, _ in watched])
 

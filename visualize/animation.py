@@ -7,7 +7,7 @@ are never left out. What it leaves out: files (visualize/movie.py, visualize/ani
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -26,9 +26,14 @@ MOST_FILMS, LEGEND_HEIGHT = 4, 44
 
 
 class Animation:
-    """Draw films into one figure; `show(k)` changes it to frame k, from 0 to frames - 1."""
+    """Draw films into one figure; `show(k)` changes it to frame k, from 0 to frames - 1.
 
-    def __init__(self, shown: Sequence[Film]) -> None:
+    progress: called with (frames drawn, frames in all) by `pictures`.
+    """
+
+    def __init__(self, shown: Sequence[Film],
+                 progress: Callable[[int, int], object] = lambda *_: None) -> None:  # fmt: skip
+        self.progress = progress
         self.layout = layout = WIDE if len(shown) == 1 else column(shown)
         width, height = layout.width * len(shown), layout.height + LEGEND_HEIGHT
         self.films, self.frames = tuple(shown), shown[0].frames
@@ -61,6 +66,7 @@ class Animation:
         for _, artists in self._parts():
             artists[0].stale = True
         for k in range(self.frames):
+            self.progress(k, self.frames)
             self.show(k)
             for place, artists in self._parts():
                 if any(artist.stale for artist in artists):

@@ -8,14 +8,16 @@ made (visualize/animation_page.py).
 from __future__ import annotations
 
 import io
+import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 from matplotlib.colors import to_rgb
 
-from gpusim.errors import BadOption
+from gpusim.errors import BadOption, CannotWrite
 from visualize import style
 from visualize.animation import MOST_FILMS, Animation
 from visualize.animation_page import page
@@ -34,11 +36,15 @@ def check_count(kernels: int) -> None:
         raise BadOption(f"{limit}, not {kernels}; name fewer")
 
 
-def written(shown: Sequence[Film], form: str, frames_per_second: int) -> bytes:
-    """Return an animation of films as the bytes of a file: gif, mp4 or html."""
+def written(shown: Sequence[Film], form: str, frames_per_second: int,
+            progress: Callable[[int, int], object] = lambda *_: None) -> bytes:  # fmt: skip
+    """Return an animation of films as the bytes of a file: gif, mp4 or html.
+
+    progress: called with (frames drawn, frames in all), as often as one is drawn.
+    """
     if form == "html":
         return page(shown, frames_per_second).encode("utf-8")
-    return (gif if form == "gif" else mp4)(Animation(shown), frames_per_second)
+    return (gif if form == "gif" else mp4)(Animation(shown, progress), frames_per_second)
 
 
 def gif(shown: Animation, frames_per_second: int) -> bytes:
@@ -84,15 +90,26 @@ def _indexed(number: np.ndarray, palette: np.ndarray, nearest: np.ndarray) -> np
 
 
 def mp4(shown: Animation, frames_per_second: int) -> bytes:
-    """Return an animation as the bytes of an MP4 (H.264), its last frame held."""
-    from matplotlib.animation import FFMpegWriter
+    """Return an animation as the bytes of an MP4 (H.264), its last frame held.
 
-    writer = FFMpegWriter(frames_per_second, codec="h264", extra_args=[
-        "-pix_fmt", "yuv420p", "-vf", f"tpad=stop_mode=clone:stop_duration={LAST_SECONDS}"])  # fmt: skip
+    Raise CannotWrite with the last line of ffmpeg where that fails. H.264 has sides of even numbers: pixels
+    are added on the right and below where need be.
+    """
+    width, height = shown.canvas.get_width_height()
+    filters = (f"tpad=stop_mode=clone:stop_duration={LAST_SECONDS},"
+               "pad=ceil(iw/2)*2:ceil(ih/2)*2:color=white,format=yuv420p")  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "film.mp4"
-        with writer.saving(shown.figure, str(file), style.DPI):
-            for k in range(shown.frames):
-                shown.show(k)
-                writer.grab_frame()
+        words = ["ffmpeg", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24", "-s",
+                 f"{width}x{height}", "-r", str(frames_per_second), "-i", "-", "-vf", filters, "-c:v", "h264",
+                 str(file)]  # fmt: skip
+        made = subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert made.stdin is not None
+        with suppress(BrokenPipeError):  # it ended early, and says why
+            for picture in shown.pictures():
+                made.stdin.write(picture.tobytes())
+        _, said = made.communicate()
+        if made.returncode:
+            last = said.decode(errors="replace").strip().rpartition("\n")[2]
+            raise CannotWrite(f"ffmpeg made no MP4: {last}. Name a file that ends in .gif or .html.")
         return file.read_bytes()
