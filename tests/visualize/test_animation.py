@@ -213,3 +213,15 @@ def test_at_most_four_kernels_stand_side_by_side():
     check_count(4)
     with pytest.raises(BadOption, match="at most 4 kernels side by side, not 5; name fewer"):
         check_count(5)
+
+
+def test_the_legend_shows_sms_in_the_colours_that_they_have():
+    shown = [p.get_facecolor()[:3] for p in Animation(both(2)).figure.axes[-1].patches]
+    for cell in sm_cells(np.array([1, 2, 3, 4]), 4, np.zeros(4))[0, :48:12]:
+        assert any(np.allclose(cell, colour) for colour in shown)
+
+
+def test_folded_rows_are_said_to_be():
+    assert "Vectors and long rows are folded like lines of text." in sample_text([film(*FLASH)])
+    matrices = tuple(t for t in film(*STANDARD).tensors if t.name in "SP")
+    assert "folded" not in sample_text([replace(film(*STANDARD), tensors=matrices)])
