@@ -25,8 +25,6 @@ from visualize.film import Film
 from visualize.panel import MODELLED_ALPHA, TRACK
 
 COLOURS, LAST_SECONDS = 160, 3
-PACKED = np.array([1 << 16, 1 << 8, 1], np.int32)
-"""Red, green and blue to one number."""
 
 
 def check_count(kernels: int) -> None:
@@ -51,7 +49,7 @@ def gif(shown: Animation, frames_per_second: int) -> bytes:
     """Return an animation as the bytes of a GIF that repeats."""
     from PIL import Image
 
-    numbers = [picture.astype(np.int32) @ PACKED for picture in shown.pictures()]
+    numbers = [_packed(picture) for picture in shown.pictures()]
     palette = _palette(numbers)
     nearest = np.full(1 << 24, -1, np.int16)
     images = []
@@ -64,6 +62,12 @@ def gif(shown: Animation, frames_per_second: int) -> bytes:
     images[0].save(out, "GIF", save_all=True, append_images=images[1:], duration=duration, loop=0, disposal=1,
                    optimize=True)  # fmt: skip
     return out.getvalue()
+
+
+def _packed(picture: np.ndarray) -> np.ndarray:
+    """Return red, green and blue of each pixel as one number, int32."""
+    red, green, blue = (picture[:, :, k].astype(np.int32) for k in range(3))
+    return red << 16 | green << 8 | blue
 
 
 def _palette(numbers: Sequence[np.ndarray]) -> np.ndarray:
