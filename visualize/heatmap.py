@@ -1,8 +1,9 @@
 """The heatmap: how often each part of each tensor is read and written, in sectors of 32 bytes.
 
-A tensor is drawn as its rows (all dimensions but the last) by the bytes of a row, cut into tiles. A tile's
-colour is the mean number of times that one of its sectors is asked for, over all launches: exact, before any
-cache. What it leaves out: which level answers; arrays that lie apart in memory (views with steps).
+A tensor is cut into tiles as in an animation (visualize/tiles.py): its rows by the bytes of a row, a vector
+or very long rows folded like lines of text. A tile's colour is the mean number of times that one of its
+sectors is asked for, over all launches: exact, before any cache. What it leaves out: which level answers;
+arrays that lie apart in memory (views with steps).
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from gpusim.observer import Place, Site
 from gpusim.trace import KIND_SHIFT, LINE_SHIFT, SECTOR_BYTES, Kind
 from visualize import style
 from visualize.fit import fitted
+from visualize.tiles import grid_of
 
 KINDS = {"reads": (Kind.LOAD, Kind.LOAD_L2), "writes": (Kind.STORE, Kind.RED, Kind.ATOM)}
 """Row of the picture -> kinds of records in it."""
-MOST_TILES, MOST_TENSORS = 32, 8
+MOST_TENSORS = 8
 GAP = 30
 """Pixels of a tensor's column that its name does not have."""
 COLOURS = LinearSegmentedColormap.from_list("touches", ["#d6edfa", style.LEVELS["L1"], "#0b3a5c"])
@@ -101,17 +103,13 @@ def tiles(of: Tensor, what: str) -> np.ndarray:
     """Return the mean touches of a sector in each tile, float64 of at most 32 x 32; a tile in which no sector
     begins is NaN."""
     counts = getattr(of, what)
-    row_bytes = of.shape[-1] * of.element_bytes
-    rows = max(1, math.prod(of.shape[:-1]))
-    if row_bytes < SECTOR_BYTES:
-        row_bytes, rows = row_bytes * rows, 1
-    start = SECTOR_BYTES * np.arange(len(counts))
-    down, across = min(MOST_TILES, rows), min(MOST_TILES, max(1, row_bytes // SECTOR_BYTES))
-    place = start // row_bytes * down // rows * across + start % row_bytes * across // row_bytes
-    held = np.bincount(place, minlength=down * across)
-    touched = np.bincount(place, counts, minlength=down * across)
+    steps = (of.element_bytes * math.prod(of.shape[i + 1 :]) for i in range(len(of.shape)))
+    grid = grid_of(Place(of.name, 0, of.shape, of.element_bytes, tuple(steps)))
+    place = grid.tile_of(np.arange(len(counts)))
+    held = np.bincount(place, minlength=grid.size)
+    touched = np.bincount(place, counts, minlength=grid.size)
     with np.errstate(invalid="ignore"):
-        return (touched / held).reshape(down, across)
+        return (touched / held).reshape(grid.down, grid.across)
 
 
 def figure(shown: Sequence[Touched]) -> Figure:

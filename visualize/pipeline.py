@@ -60,7 +60,7 @@ def figure(shown: Iterable[Run | Launch], names: Mapping[str, Names] | None = No
     graphs = [graph(run, (names or {}).get(run.title, ())) for run in runs]
     lanes = [buffers(g) for g in graphs]
     columns = max(len(run.launches) for run in runs)
-    heights = [LANE * len(own) + 1.0 for own in lanes]
+    heights = [LANE * len(own) + 0.65 for own in lanes]
     width = max(7.0, 0.5 * (COLUMN * columns + 4))
     made = style.new_figure(width, 0.75 * sum(heights) + 0.4 + 0.3 * len(runs))
     parts = made.subfigures(len(runs), 1, squeeze=False, height_ratios=heights)[:, 0]

@@ -44,6 +44,12 @@ def test_a_tile_is_the_mean_of_its_sectors():
     assert heatmap.tiles(of, "reads")[:, 0].tolist() == [2 * k + 0.5 for k in range(32)]
 
 
+def test_a_row_a_head_is_folded_so_that_tokens_go_downwards():
+    touched = np.repeat([3, 1], 2048)  # the first half of 512 x 64 floats, and the second
+    cells = heatmap.tiles(heatmap.Tensor("K", (1, 512 * 64), 4, touched, touched), "reads")
+    assert cells.shape == (32, 8) and (cells[:16] == 3).all() and (cells[16:] == 1).all()
+
+
 SHIPPED = [("standard_attention", {"N": 40}), ("transpose", {"rows": 70})]
 
 
