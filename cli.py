@@ -19,22 +19,69 @@ from typing import Any
 import click
 
 from gpusim.errors import UserError
+from visualize.endings import film_format, picture_format, timeline_format
 
 FILE_ARGUMENT = (
     "KERNEL is a shipped one (see `list`) or FILE.py:kernel with --grid, --block and one --arg a parameter."
 )
 
 
+class OutFile(click.ParamType):
+    """Be the name of a file that is written."""
+
+    name = "file"
+
+    def __init__(self, check: Callable[[Path], object] | None = None) -> None:
+        """Make one whose ending a function of visualize/endings.py judges, or one of any ending."""
+        self.check = check
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name; raise BadOption for an empty one and a wrong ending."""
+        from gpusim.errors import BadOption
+
+        if not value:
+            raise BadOption(f"{param.opts[0] if param else 'the file'} is empty; name a file")
+        if self.check is not None:
+            self.check(Path(value))
+        return str(value)
+
+
 class Command(click.Command):
     """Be a command whose unknown options are answered with all it has."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None,
+                     **extra: Any) -> click.Context:  # fmt: skip
+        """Judge the ending of a file before any kernel is loaded, which takes seconds; then parse."""
+        for param in self.params:
+            if isinstance(param.type, OutFile) and param.type.check is not None:
+                name, option = param.opts[0], param.opts[0] + "="
+                written = [value for before, value in zip(args, args[1:], strict=False) if before == name]
+                written += [word.removeprefix(option) for word in args if word.startswith(option)]
+                for value in written:
+                    param.type.convert(value, param, None)
+        return super().make_context(info_name, args, parent, **extra)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse, and name the options there are when one is unknown."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            raise click.UsageError(f"{ctx.info_name} has no option {error.option_name}; it has: "
-                                   f"{self.listed(ctx) or 'none but --help'}", ctx) from None
+            raise click.UsageError(f"{ctx.info_name} has no option {error.option_name}; "
+                                   f"{self.instead(ctx)}", ctx) from None
+
+    def instead(self, ctx: click.Context) -> str:
+        """Return what there is instead of an unknown option."""
+        return f"it has: {self.listed(ctx) or 'none but --help'}"
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; say what helps where memory is too small."""
+        try:
+            return super().invoke(ctx)
+        except MemoryError as error:
+            less = ctx.params.get("counts_only") is False
+            helps = "--counts-only needs none for its arrays" if less else "make the problem smaller"
+            raise click.ClickException("this machine has too little memory for the problem "
+                                       f"({str(error) or 'no more is left'}); {helps}") from None
 
     def listed(self, ctx: click.Context) -> str:
         """Return the names of the options in one line."""
@@ -202,8 +249,8 @@ strict_index_option = click.option("--strict-index", is_flag=True, help="Make a 
 seed_option = click.option(
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs."
 )
-out_option = click.option("--out", metavar="FILE", help="Write there instead of on the screen, whole or not "
-                                                        "at all.")
+out_option = click.option("--out", type=OutFile(), metavar="FILE",
+                          help="Write there instead of on the screen, whole or not at all.")  # fmt: skip
 running = stacked(
     gpu_option,
     l2_option,
@@ -249,7 +296,8 @@ showing = stacked(
         "ncu-csv never.",
     ),
     out_option,
-    click.option("--html", metavar="FILE", help="Write all of the report as one page with pictures, too."),
+    click.option("--html", type=OutFile(), metavar="FILE",
+                 help="Write all of the report as one page with pictures, too."),
 )
 
 
@@ -402,8 +450,8 @@ def problem_of(
 
 @cli.command(cls=KernelCommand, epilog=FILE_ARGUMENT)
 @click.argument("kernel")
-@click.option("--out", required=True, metavar="FILE", help="A name in .json or .json.gz, for "
-                                                           "https://ui.perfetto.dev.")
+@click.option("--out", type=OutFile(timeline_format), required=True, metavar="FILE",
+              help="A name in .json or .json.gz, for https://ui.perfetto.dev.")
 @click.option("--max-slices", type=click.IntRange(1), metavar="N",
               help="Slices of blocks and phases to keep; beyond, SMs are left out. Default: 100,000.")
 @running
@@ -417,9 +465,8 @@ def timeline(kernel: str, gpu: str, l2: str, out: str, max_slices: int | None, *
     from gpusim.output import write_whole
     from kernels_sim.run import failed
     from visualize.replay_log import MAX_SLICES, ReplayLog
-    from visualize.trace_events import check_name, engine_with_trace, said, trace, without_trace, written
+    from visualize.trace_events import engine_with_trace, said, trace, without_trace, written
 
-    check_name(out)
     check_writable(out)
     log = ReplayLog(max_slices or MAX_SLICES)
     engine = engine_with_trace(rest["engine"])
@@ -825,6 +872,13 @@ class KernelsCommand(Command):
         own = {str(p.name): p for k in reversed(ctx.meta.get("kernels", ())) for p in kernel_params(k)}
         return [*map(as_written, own.values()), *super().get_params(ctx)]
 
+    def instead(self, ctx: click.Context) -> str:
+        """Return what there is instead of an unknown option; nothing runs again for saved launches."""
+        saved = list(filter(is_saved, ctx.meta["kernels"]))
+        if saved and len(saved) == len(ctx.meta["kernels"]):
+            return f"{saved[0]} holds launches that ran already, so that no option of their kernel applies"
+        return super().instead(ctx)
+
     def listed(self, ctx: click.Context) -> str:
         """Return the options of the kernels, then those of the picture."""
         of_kernels = dict.fromkeys(p.opts[0] for k in ctx.meta["kernels"] for p in kernel_params(k))
@@ -886,7 +940,8 @@ OWN_OPTIONS = {"over": "sweep", "metric": "sweep", "folder": "compare", "measure
                                                           "ncu or the project's recorded measurements.")
 @running
 @seed_option
-@click.option("--out", metavar="FILE", help="A file that ends in .png, .svg or .pdf; default: KIND.png here.")
+@click.option("--out", type=OutFile(picture_format), metavar="FILE",
+              help="A file that ends in .png, .svg or .pdf; default: KIND.png here.")
 def plot(kind: str, kernels: tuple[str, ...], out: str | None, **rest: Any) -> int:
     """Draw what kernels did, with the numbers of the report.
 
@@ -898,10 +953,9 @@ def plot(kind: str, kernels: tuple[str, ...], out: str | None, **rest: Any) -> i
     holds for every kernel that has it. A KERNEL may be FILE.json of `simulate --format json --out` where a
     picture starts from counters alone.
     """
-    from visualize.save import picture_format, save
+    from visualize.save import save
 
     target = Path(out or f"{kind}.png")
-    picture_format(target)
     check_writable(str(target))
     check_kind(kind, kernels, rest)
     runs: list[Any] = []
@@ -1002,6 +1056,7 @@ def given_of(kernel: str, rest: dict[str, Any]) -> dict[str, Any]:
 def reached(runs: Sequence[Any], kernels: Sequence[str], measured: str) -> list[Any]:
     """Return what a card reached with each run: as a file says, or each backend of the recordings."""
     from visualize import measured_points
+    from visualize.roofline import does_flops
 
     if saved := list(filter(is_saved, kernels)):
         raise click.UsageError(f"--measured goes with kernels, as {saved[0]} does not say which options to "
@@ -1009,6 +1064,7 @@ def reached(runs: Sequence[Any], kernels: Sequence[str], measured: str) -> list[
     return [
         measured_points.reached(run, i, label, cards)
         for i, (run, kernel) in enumerate(zip(runs, kernels, strict=True))
+        if does_flops(run)  # the picture leaves out a run without any, and says so
         for label, cards in measured_of(kernel, run.launches[0].options, measured).items()
     ]
 
@@ -1032,7 +1088,7 @@ def measured_of(kernel: str, options: dict[str, Any], measured: str) -> dict[str
 @click.option("--fps", type=click.IntRange(1, 50), default=10, show_default=True, help="Frames a second.")
 @running
 @seed_option
-@click.option("--out", metavar="FILE", default="animation.gif", show_default=True,
+@click.option("--out", type=OutFile(film_format), metavar="FILE", default="animation.gif", show_default=True,
               help="A file that ends in .gif, .mp4 (needs ffmpeg) or .html.")
 def animate(kernels: tuple[str, ...], frames: int | None, fps: int, out: str, **rest: Any) -> int:
     """Show launches byte by byte: tensors as tiles that light up, L2 and SMs, running counters.
@@ -1041,17 +1097,18 @@ def animate(kernels: tuple[str, ...], frames: int | None, fps: int, out: str, **
     card. An option holds for every kernel that has it. The totals are those of the report.
     """
     from gpusim.output import write_whole
+    from gpusim.report_progress import progress_bar
     from visualize.film import films
-    from visualize.movie import check_count, film_format, written
+    from visualize.movie import check_count, written
 
     if saved := list(filter(is_saved, kernels)):
         raise click.UsageError(f"an animation runs kernels, and {saved[0]} holds launches; name the kernel")
     check_count(len(kernels))
-    form = film_format(Path(out))
     check_writable(out)
     watched = [watched_kernel(kernel, rest) for kernel in kernels]
     shown = films(watched, frames or (72 if len(kernels) == 1 else 96))
-    write_whole(Path(out), written(shown, form, fps))
+    with progress_bar("drawing", "frames") as bar:
+        write_whole(Path(out), written(shown, film_format(Path(out)), fps, bar or (lambda *_: None)))
     click.echo(f"wrote {out}: {shown[0].frames} frames of {shown[0].frame_bytes:,.0f} bytes asked for by SMs")
     return told_wrong([run for run, _, _ in watched])
 
@@ -1343,9 +1400,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return fail(error.format_message() + see_help(error))
     except UserError as error:
         return fail(str(error))
-    except MemoryError as error:
-        return fail(f"this machine has too little memory for the problem ({error}); --counts-only needs none "
-                    "for its arrays")
     except (KeyboardInterrupt, click.Abort):
         return fail("interrupted", 130)
     return status if isinstance(status, int) else 0

@@ -20,12 +20,13 @@ class ProgressBar:
 
     def __init__(self, what: str, after_seconds: float = 1.0, unit: str = "blocks") -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
         columns = (
             TextColumn(what),
             BarColumn(),
-            TextColumn(f"{{task.completed}}/{{task.total}} {unit}"),
+            MofNCompleteColumn(),
+            TextColumn(unit),
             TimeElapsedColumn(),
         )
         self._bar = Progress(

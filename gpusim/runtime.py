@@ -35,8 +35,10 @@ from numba.extending import intrinsic
 F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_AGE_S = 30 * 24 * 3600
-OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
-"""_nrt False: no reference counts; nothing here allocates, and with them replay took twice as long."""
+OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False,
+                           "no_cfunc_wrapper": True}  # fmt: skip
+"""_nrt False: no reference counts; nothing here allocates, and with them replay took twice as long.
+no_cfunc_wrapper: no function here goes by a C pointer but those of CEntry; the wrappers took 1.3 s of 20."""
 CONSTANTS = ("trace.py", "runtime.py")
 """Files without numba functions of their own whose constants are compiled into those of others."""
 _decorating = threading.Lock()

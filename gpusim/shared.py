@@ -115,12 +115,17 @@ def _partners_agree(addresses: np.ndarray, mask: np.uint32, shift: int, distance
 
 
 @jit
-def _split(addresses: np.ndarray, mask: np.uint32, shift: int, group: int, is_load: bool) -> int:
-    """Return the wavefronts of the lanes in `mask`, which go in two groups unless a load merges them."""
-    if is_load and (_partners_agree(addresses, mask, shift, 1) or _partners_agree(addresses, mask, shift, 2)):
-        return _passes(addresses, mask, shift)
-    low = np.uint32(0x0000FFFF) if group == 16 else np.uint32(0x00FF00FF)
-    return _passes(addresses, mask & low, shift) + _passes(addresses, mask & ~low, shift)
+def _split(addresses: np.ndarray, mask: np.uint32, shift: int, low: np.uint32, is_load: bool) -> int:
+    """Return the wavefronts of the lanes in `mask`, which go in two groups unless a load merges them.
+
+    low: the lanes of the first group.
+    """
+    if is_load:
+        for distance in (1, 2):
+            if _partners_agree(addresses, mask, shift, distance):
+                return _passes(addresses, mask, shift)
+    first, second = np.uint32(mask & low), np.uint32(mask & ~low)
+    return _passes(addresses, first, shift) + _passes(addresses, second, shift)
 
 
 @jit
@@ -134,9 +139,11 @@ def wavefronts(addresses: np.ndarray, mask: np.uint32, bytes_per_lane: int, is_l
     if shift == 2:
         return _passes(addresses, lanes, shift)
     if shift == 3:
-        return _split(addresses, lanes, shift, 16, is_load)
-    first, second = lanes & np.uint32(0x0000FFFF), lanes & np.uint32(0xFFFF0000)
-    return _split(addresses, first, shift, 8, is_load) + _split(addresses, second, shift, 8, is_load)
+        return _split(addresses, lanes, shift, np.uint32(0x0000FFFF), is_load)
+    # numba makes 64 bits of lanes & mask: as such each function below would be compiled a second time.
+    first, second = np.uint32(lanes & np.uint32(0x0000FFFF)), np.uint32(lanes & np.uint32(0xFFFF0000))
+    low = np.uint32(0x00FF00FF)
+    return _split(addresses, first, shift, low, is_load) + _split(addresses, second, shift, low, is_load)
 
 
 @jit

@@ -675,3 +675,24 @@ def test_help_of_simulate_lists_the_options_of_a_file(capsys: Capture) -> None:
     part = text[text.index("Options of FILE.py:kernel") :]
     assert all(option in part for option in ("--grid", "--block", "--shared BYTES", "--arg VALUE"))
     assert "Options of FILE.py:kernel" not in output(capsys, "simulate", "vec_add", "--help")
+
+
+@pytest.mark.parametrize(("words", "helps"), [
+    (["simulate", "vec_add"], "--counts-only needs none for its arrays"),
+    (["simulate", "vec_add", "--counts-only"], "make the problem smaller"),
+    (["animate", "vec_add", "--counts-only"], "make the problem smaller"),
+])  # fmt: skip
+def test_too_little_memory_is_one_message_with_what_is_not_done_yet(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, words: list[str], helps: str
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise MemoryError("40 GiB")
+
+    monkeypatch.setattr(cli, "simulated_problem", full)
+    assert message(capsys, *words) == (
+        f"error: this machine has too little memory for the problem (40 GiB); {helps}\n")  # fmt: skip
+
+
+@pytest.mark.parametrize("words", [("simulate", "vec_add", "--html"), ("validate", "--out")])
+def test_an_empty_name_of_a_file_is_refused(capsys: Capture, words: tuple[str, ...]) -> None:
+    assert message(capsys, *words, "") == f"error: {words[-1]} is empty; name a file\n"

@@ -7,7 +7,7 @@ are never left out. What it leaves out: files (visualize/movie.py, visualize/ani
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -19,16 +19,23 @@ from matplotlib.patches import Rectangle
 from gpusim.table import number
 from visualize import style
 from visualize.film import Film
-from visualize.panel import Panel, scales
+from visualize.fit import fitted
+from visualize.panel import Panel, busy, scales
 from visualize.placing import WIDE, column, name_text
 
-MOST_FILMS, LEGEND_HEIGHT = 4, 44
+MOST_FILMS, LEGEND_HEIGHT = 4, 54
+BUSY = "SM with few to all blocks"
 
 
 class Animation:
-    """Draw films into one figure; `show(k)` changes it to frame k, from 0 to frames - 1."""
+    """Draw films into one figure; `show(k)` changes it to frame k, from 0 to frames - 1.
 
-    def __init__(self, shown: Sequence[Film]) -> None:
+    progress: called with (frames drawn, frames in all) by `pictures`.
+    """
+
+    def __init__(self, shown: Sequence[Film],
+                 progress: Callable[[int, int], object] = lambda *_: None) -> None:  # fmt: skip
+        self.progress = progress
         self.layout = layout = WIDE if len(shown) == 1 else column(shown)
         width, height = layout.width * len(shown), layout.height + LEGEND_HEIGHT
         self.films, self.frames = tuple(shown), shown[0].frames
@@ -61,6 +68,7 @@ class Animation:
         for _, artists in self._parts():
             artists[0].stale = True
         for k in range(self.frames):
+            self.progress(k, self.frames)
             self.show(k)
             for place, artists in self._parts():
                 if any(artist.stale for artist in artists):
@@ -86,17 +94,22 @@ def legend(ax: Axes, width: int, sample: str) -> None:
     ax.set_axis_off()
     accesses = ("read in this frame", "written", "both", "earlier")
     words = [(said, style.ACCESSES[said.split()[0]]) for said in accesses]
-    words += [("SM with blocks", style.LEVELS["threads"]), ("their shared memory", style.LEVELS["shared"])]
+    words += [(BUSY, "none"), ("their shared memory", style.LEVELS["shared"])]
     x = 14.0
     for said, colour in [*words, ("modelled*", "#dddddd")]:
         mark = ax.add_patch(Rectangle((x, 8), 12, 10, facecolor=colour, linewidth=0.5))
         if said == "modelled*":
             mark.set(hatch=style.MODELLED_HATCH, edgecolor="#777777")
+        for part in range(4 if said == BUSY else 0):  # an SM with a quarter of its blocks to all
+            ax.add_patch(Rectangle((x + 3 * part, 8), 3, 10, facecolor=busy((part + 1) / 4), linewidth=0))
         style.verbatim(ax.text(x + 17, 13, said, va="center", fontsize=style.SMALL_POINTS, color=style.INK))
         x += 17 + 6.1 * len(said) + 14
     ax.add_patch(Rectangle((x, 7), 2, 12, facecolor=style.INK))
     ax.text(x + 8, 13, "closed form", va="center", fontsize=style.SMALL_POINTS, color=style.INK)
-    style.verbatim(ax.text(14, 32, sample, va="center", fontsize=7.5, color=style.INK))
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    sample = fitted(figure, sample, width - 28, 2, fontsize=7.5)
+    style.verbatim(ax.text(14, 26, sample, va="top", fontsize=7.5, color=style.INK))
 
 
 def sample_text(shown: Sequence[Film]) -> str:
@@ -107,7 +120,9 @@ def sample_text(shown: Sequence[Film]) -> str:
     largest, name = max(tiles, default=(0, "no array"))
     rest = sum(film.others for film in shown)
     left_out = f" {rest} arrays with less traffic are not drawn." if rest else ""
+    folded = any(t.grid.folded for film in shown for t in film.tensors)
+    fold = " Vectors and long rows are folded like lines of text." if folded else ""
     turns = f" (up to {number(most)} turns of the replay)" if most >= 2 else ""
     return (f"{sampled} frame sums {style.quantity(shown[0].frame_bytes, 'B')} of requests{turns}, a tile up "
             f"to {style.quantity(largest, 'B')} ({name}); every byte is counted. The clock is no "
-            f"time.{left_out}")
+            f"time.{fold}{left_out}")

@@ -15,15 +15,18 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, LogNorm
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, FigureBase
 from matplotlib.patches import Rectangle
 
 from gpusim.errors import BadOption
 from gpusim.launch import Launch, LineAccess
 from visualize import style
+from visualize.fit import fitted
 from visualize.run import Run, as_runs
 
 BANKS, WORD_BYTES, LANES = 32, 4, 32
+NAME_PIXELS = 160
+"""Of the name of a file, and of that of an array."""
 MOST_ROWS = 16
 """Lines of one run in a picture; those with most wavefronts."""
 VERBS = {"shared_load": "load", "shared_store": "store", "shared_atom": "atomic", "shared_matrix": "ldmatrix",
@@ -68,16 +71,18 @@ def figure(shown: Iterable[Run | Launch]) -> Figure:
     runs = as_runs(shown)
     found = [rows(run) for run in runs]
     tables = [sorted(own[:MOST_ROWS], key=lambda a: (a.file, a.line)) for own in found]
-    heights = [0.3 * len(table) + 0.5 for table in tables]
-    made = style.new_figure(10, sum(heights) + 1.5)
-    axes = made.subplots(len(runs), 1, squeeze=False, height_ratios=heights)[:, 0]
-    for ax, run, table, own in zip(axes, runs, tables, found, strict=True):
+    heights = [0.3 * len(table) + 0.75 for table in tables]
+    heights[-1] += 0.2  # the numbers and the name of the axis
+    made = style.new_figure(10, sum(heights) + 0.7)
+    *parts, last = made.subfigures(len(runs) + 1, 1, height_ratios=[*heights, 0.7])
+    for part, run, table, own in zip(parts, runs, tables, found, strict=True):
+        more = f"{len(table)} of {len(own)} accesses, those with most wavefronts" if own[MOST_ROWS:] else ""
+        style.title(part, run.title, more)
+        ax = part.subplots()
         _grid(ax, table)
-        part = f": {len(table)} of {len(own)} accesses, those with most wavefronts" if own[MOST_ROWS:] else ""
-        style.title(ax, run.title + part)
-    axes[-1].set_xlabel("Bank (4 bytes wide; the first lane is put at bank 0)", fontsize=style.TEXT_POINTS)
-    bar = made.colorbar(axes[0].images[0], ax=list(axes), orientation="horizontal", shrink=0.5, aspect=40,
-                        pad=0.02, ticks=[1, 2, 4, 8, 16, 32])  # fmt: skip
+    ax.set_xlabel("Bank (4 bytes wide; the first lane is put at bank 0)", fontsize=style.TEXT_POINTS)
+    bar = made.colorbar(ax.images[0], cax=last.subplots(), orientation="horizontal",
+                        ticks=[1, 2, 4, 8, 16, 32])  # fmt: skip
     bar.ax.set_xticklabels(["1", "2", "4", "8", "16", "32"], fontsize=style.SMALL_POINTS)
     bar.ax.minorticks_off()
     bar.set_label("Wavefronts of one full request at a bank (exact, log); white: none",
@@ -96,16 +101,19 @@ def _grid(ax: Axes, table: Sequence[LineAccess]) -> None:
                     fontsize=style.SMALL_POINTS, color=style.INK)  # fmt: skip
         style.verbatim(ax.text(BANKS - 0.2, i, cost(access), va="center", fontsize=style.SMALL_POINTS))
     ax.set_xticks([0, 8, 16, 24, 31])
-    ax.set_yticks(range(len(table)), [name(a) for a in table], fontsize=style.SMALL_POINTS, parse_math=False)
+    ax.set_yticks(range(len(table)), [name(ax.figure, a) for a in table], fontsize=style.SMALL_POINTS,
+                  parse_math=False)  # fmt: skip
     ax.tick_params(axis="x", labelsize=style.SMALL_POINTS)
     ax.set_yticks(np.arange(0.5, len(table) - 1), minor=True)
     ax.tick_params(which="minor", length=0)
     ax.grid(which="minor", color="white", linewidth=2)
 
 
-def name(access: LineAccess) -> str:
-    """Return what a row is called: file and line, array, kind of access."""
-    return f"{Path(access.file).name}:{access.line} {access.array} {VERBS[access.kind]}"
+def name(figure: FigureBase, access: LineAccess) -> str:
+    """Return what a row is called: file and line, array, kind of access; names are cut to their place."""
+    file, array = (fitted(figure, words, NAME_PIXELS, fontsize=style.SMALL_POINTS)
+                   for words in (Path(access.file).name, access.array))  # fmt: skip
+    return f"{file}:{access.line} {array} {VERBS[access.kind]}"
 
 
 def cost(access: LineAccess) -> str:

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, FigureBase
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.ticker import NullFormatter
 
 from gpusim import metrics
 from gpusim.accuracy import Entry
@@ -48,15 +48,16 @@ def figure(groups: Mapping[str, Sequence[Entry]]) -> Figure:
     drawn = {title: own for title, own in groups.items() if points(own)}
     if not drawn:
         raise BadOption("compare: there is no recorded launch to draw")
-    made = style.new_figure(5.2 * len(drawn) + 0.6, 5.8)
-    axes = made.subplots(1, len(drawn), squeeze=False)[0]
-    for ax, (title, entries) in zip(axes, drawn.items(), strict=True):
-        _panel(ax, title, entries)
+    made = style.new_figure(5.2 * len(drawn) + 0.6, 5.1)
+    parts = made.subfigures(1, len(drawn), squeeze=False)[0]
+    for part, (title, entries) in zip(parts, drawn.items(), strict=True):
+        _panel(part, title, entries)
     _legend(made, [name for name in style.LEVELS if any(name in points(own) for own in drawn.values())])
     return made
 
 
-def _panel(ax: Axes, title: str, entries: Sequence[Entry]) -> None:
+def _panel(part: FigureBase, title: str, entries: Sequence[Entry]) -> None:
+    ax = part.subplots()
     every = np.array([p for own in points(entries).values() for p in own])
     edge, high = float(every[every > 0].min()) / 4, float(every.max()) * 4
     line = np.array([edge / 2, high])
@@ -72,8 +73,10 @@ def _panel(ax: Axes, title: str, entries: Sequence[Entry]) -> None:
     ax.set_xlim(edge / 2, high)
     ax.set_ylim(edge / 2, high)
     ax.set_aspect("equal")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_minor_formatter(NullFormatter())  # of a few launches they lie upon each other
     launches = counted(len({e.launch for e in entries}), "launch")
-    style.title(ax, f"{title}\n{launches}, {counted(len(every), 'number')}{_zeros(every)}")
+    style.title(part, title, f"{launches}, {counted(len(every), 'number')}{_zeros(every)}")
     style.axis_labels(ax, "Measured by ncu (each metric's unit, log)", "Simulated (each metric's unit, log)")
 
 
@@ -97,5 +100,4 @@ def _legend(made: Figure, levels: Sequence[str]) -> None:
     spilled = Line2D([], [], color=style.INK, linestyle="", marker="x", markersize=4)
     bands = [Patch(color=grey) for _, grey, _ in BANDS]
     names = [*(NAMES[name] for name in levels), SPILLED, *(name for *_, name in BANDS)]
-    style.legend(made, [*marks, spilled, *bands], names, loc="outside lower center",
-                 ncols=2 if len(made.axes) == 1 else 3)  # fmt: skip
+    style.legend(made, [*marks, spilled, *bands], names, 2 if len(made.axes) == 1 else 3)

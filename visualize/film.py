@@ -49,7 +49,8 @@ class Tensor:
 class Section:
     """Hold one launch: its name, bytes asked for before it and with it, and its blocks.
 
-    blocks_per_sm: the most that fit an SM. shared_bytes: of a block, with what the driver takes.
+    blocks_per_sm: the most that fit an SM. shared_bytes: a block's own, without what the driver takes beside
+    it (1,024 B a block).
     """
 
     name: str
@@ -95,7 +96,7 @@ class Film:
 
     @property
     def shared_bytes(self) -> np.ndarray:
-        """Return the shared memory that resident blocks hold, int64 (frames)."""
+        """Return the shared memory of their own that resident blocks hold, int64 (frames)."""
         each = np.array([s.shared_bytes for s in self.sections])
         return self.resident.sum(1) * each[self.section]
 
@@ -171,7 +172,7 @@ def _sections(run: Run, seen: list[LaunchSteps]) -> tuple[Section, ...]:
     ends = np.cumsum([0, *map(_bytes, seen)]).tolist()
     return tuple(
         Section(x.kernel, start, end, math.prod(x.grid), x.occupancy.blocks_per_sm,
-                x.occupancy.shared_allocated_bytes)
+                x.static_shared_bytes + x.dynamic_shared_bytes)
         for x, start, end in zip(run.launches, ends, ends[1:], strict=False)
     )  # fmt: skip
 

@@ -1,8 +1,9 @@
 """The heatmap: how often each part of each tensor is read and written, in sectors of 32 bytes.
 
-A tensor is drawn as its rows (all dimensions but the last) by the bytes of a row, cut into tiles. A tile's
-colour is the mean number of times that one of its sectors is asked for, over all launches: exact, before any
-cache. What it leaves out: which level answers; arrays that lie apart in memory (views with steps).
+A tensor is cut into tiles as in an animation (visualize/tiles.py): its rows by the bytes of a row, a vector
+or very long rows folded like lines of text. A tile's colour is the mean number of times that one of its
+sectors is asked for, over all launches: exact, before any cache. What it leaves out: which level answers;
+arrays that lie apart in memory (views with steps).
 """
 
 from __future__ import annotations
@@ -21,10 +22,14 @@ from gpusim.errors import BadOption
 from gpusim.observer import Place, Site
 from gpusim.trace import KIND_SHIFT, LINE_SHIFT, SECTOR_BYTES, Kind
 from visualize import style
+from visualize.fit import fitted
+from visualize.tiles import grid_of
 
 KINDS = {"reads": (Kind.LOAD, Kind.LOAD_L2), "writes": (Kind.STORE, Kind.RED, Kind.ATOM)}
 """Row of the picture -> kinds of records in it."""
-MOST_TILES, MOST_TENSORS = 32, 8
+MOST_TENSORS = 8
+GAP = 30
+"""Pixels of a tensor's column that its name does not have."""
 COLOURS = LinearSegmentedColormap.from_list("touches", ["#d6edfa", style.LEVELS["L1"], "#0b3a5c"])
 
 
@@ -98,17 +103,13 @@ def tiles(of: Tensor, what: str) -> np.ndarray:
     """Return the mean touches of a sector in each tile, float64 of at most 32 x 32; a tile in which no sector
     begins is NaN."""
     counts = getattr(of, what)
-    row_bytes = of.shape[-1] * of.element_bytes
-    rows = max(1, math.prod(of.shape[:-1]))
-    if row_bytes < SECTOR_BYTES:
-        row_bytes, rows = row_bytes * rows, 1
-    start = SECTOR_BYTES * np.arange(len(counts))
-    down, across = min(MOST_TILES, rows), min(MOST_TILES, max(1, row_bytes // SECTOR_BYTES))
-    place = start // row_bytes * down // rows * across + start % row_bytes * across // row_bytes
-    held = np.bincount(place, minlength=down * across)
-    touched = np.bincount(place, counts, minlength=down * across)
+    steps = (of.element_bytes * math.prod(of.shape[i + 1 :]) for i in range(len(of.shape)))
+    grid = grid_of(Place(of.name, 0, of.shape, of.element_bytes, tuple(steps)))
+    place = grid.tile_of(np.arange(len(counts)))
+    held = np.bincount(place, minlength=grid.size)
+    touched = np.bincount(place, counts, minlength=grid.size)
     with np.errstate(invalid="ignore"):
-        return (touched / held).reshape(down, across)
+        return (touched / held).reshape(grid.down, grid.across)
 
 
 def figure(shown: Sequence[Touched]) -> Figure:
@@ -120,15 +121,20 @@ def figure(shown: Sequence[Touched]) -> Figure:
     heights = [3.6] * len(shown) + [0.6]
     made = style.new_figure(max(6.0, 1.35 * columns + 0.9), sum(heights))
     *blocks, last = made.subfigures(len(heights), 1, height_ratios=heights)
+    wide = made.bbox.width / columns - GAP
     most = max(float(np.nanmax(tiles(t, what))) for own in chosen for t in own for what in KINDS)
     norm = LogNorm(1, max(2.0, most))
     for block, of, own in zip(blocks, shown, chosen, strict=True):
-        part = f": the {len(own)} tensors with most traffic" if len(own) < len(_touched(of)) else ""
-        style.verbatim(block.suptitle(of.title + part, x=0.01, ha="left", fontsize=style.TITLE_POINTS))
+        part = f"The {len(own)} tensors with most traffic" if len(own) < len(_touched(of)) else ""
+        style.title(block, of.title, part)
         axes = block.subplots(2, columns, squeeze=False)
         for i, row in enumerate(axes):
             for k, ax in enumerate(row):
-                _panel(ax, own[k] if k < len(own) else None, list(KINDS)[i], norm, i == 0, k == 0)
+                _panel(ax, own[k] if k < len(own) else None, list(KINDS)[i], norm)
+                if k < len(own) and i == 0:
+                    _name(ax, own[k], wide)
+                if k == 0:
+                    ax.set_ylabel(list(KINDS)[i], fontsize=style.TEXT_POINTS)
     image = next(ax.images[0] for ax in made.axes if ax.images)
     bar = made.colorbar(image, cax=last.subplots(), orientation="horizontal")
     bar.ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -151,17 +157,21 @@ def _most_touched(of: Touched) -> list[Tensor]:
     return [t for t in touched if t in kept]
 
 
-def _panel(ax: Axes, of: Tensor | None, what: str, norm: LogNorm, top: bool, left: bool) -> None:
+def _name(ax: Axes, of: Tensor, pixels: float) -> None:
+    """Write the name and the shape of a tensor above its panel."""
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    words = [fitted(figure, of.name, pixels, 2, fontsize=style.TEXT_POINTS),
+             fitted(figure, " x ".join(map(str, of.shape)), pixels, fontsize=style.TEXT_POINTS)]  # fmt: skip
+    style.verbatim(ax.set_title("\n".join(words), fontsize=style.TEXT_POINTS))
+
+
+def _panel(ax: Axes, of: Tensor | None, what: str, norm: LogNorm) -> None:
     if of is None:
         ax.set_axis_off()
         return
     ax.set_xticks([])
     ax.set_yticks([])
-    if top:
-        words = f"{of.name}\n{' x '.join(map(str, of.shape))}"
-        style.verbatim(ax.set_title(words, fontsize=style.TEXT_POINTS))
-    if left:
-        ax.set_ylabel(what, fontsize=style.TEXT_POINTS)
     total = of.total(what)
     ax.set_xlabel(f"{style.quantity(total, '').strip()} sectors", fontsize=style.SMALL_POINTS)
     cells = tiles(of, what)

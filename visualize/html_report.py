@@ -47,9 +47,11 @@ class Kind:
 def memory_words(run: Run) -> str:
     """Return the arrows of a run's memory chart in words."""
     edges = memory_chart.traffic(run.total).edges(keys=True, data=True)
+    code = run.total.counters.hierarchy.dram_code_bytes
+    part = f"; {style.quantity(code, 'B')} of the loads of DRAM are code" if code else ""
     moved = (f"{source} to {target}, {memory_chart.VERBS[kind]} {style.quantity(edge['bytes'], 'B')}"
              f"{' (modelled)' if edge['modelled'] else ''}" for source, target, kind, edge in edges)
-    return "; ".join(moved)
+    return "; ".join(moved) + part
 
 
 def roofline_words(run: Run) -> str:
@@ -62,7 +64,7 @@ def roofline_words(run: Run) -> str:
 
 def occupancy_words(run: Run) -> str:
     """Return the occupancy of a run's one launch in words."""
-    return occupancy_chart.heading(run, run.launches[0]).replace("\n", ": ")
+    return ": ".join(occupancy_chart.heading(run, run.launches[0]))
 
 
 KINDS = {

@@ -30,7 +30,7 @@ def inline(figure: Figure, prefix: str, label: str) -> Markup:
 
     prefix: stands before each id, so that no two pictures of a page share one.
     """
-    body = DROPPED.sub("", svg(figure, text_as="none").partition("<svg")[2].partition(">")[2])
+    body = DROPPED.sub("", svg(figure).partition("<svg")[2].partition(">")[2])
     body = COLOUR.sub(lambda m: f"var(--{VARIABLES[m[0]]})", body)
     body = NAME.sub(lambda m: m[0] + prefix, body)
     width, height = figure.get_size_inches()

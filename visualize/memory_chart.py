@@ -2,7 +2,8 @@
 
 Bytes are sectors of 32 bytes, those of shared memory what the threads ask for. One chart a run, all on one
 scale: an arrow is as wide as its bytes, at shared memory on a scale of its own. What L1 and L2 do about
-requests is modelled, so reads beyond L1 and all of DRAM are hatched. What it leaves out: time, constant
+requests is modelled, so reads beyond L1 and all of DRAM are hatched. Loads of DRAM are data and code (what
+instruction fetches ask for); the box says how much of them is code. What it leaves out: time, constant
 memory, and the fabric between the halves of L2.
 """
 
@@ -71,9 +72,10 @@ def figure(shown: Iterable[Run | Launch]) -> Figure:
     graphs = [traffic(run.total) for run in runs]
     most = {shared: widest(graphs, shared) for shared in (False, True)}
     made = style.new_figure(10, 3.3 * len(runs) + 0.4)
-    axes = made.subplots(len(runs), 1, squeeze=False)[:, 0]
-    for ax, run, graph in zip(axes, runs, graphs, strict=True):
-        _draw(ax, run, graph, most)
+    parts = made.subfigures(len(runs), 1, squeeze=False)[:, 0]
+    for part, run, graph in zip(parts, runs, graphs, strict=True):
+        style.title(part, f"{run.title}, {run.launches[0].arch.title}")
+        _draw(part.subplots(), run, graph, most)
     _explain(made, most)
     return made
 
@@ -85,7 +87,6 @@ def widest(graphs: Iterable[nx.MultiDiGraph], shared: bool) -> int:
 
 
 def _draw(ax: Axes, run: Run, graph: nx.MultiDiGraph, most: dict[bool, int]) -> None:
-    style.title(ax, f"{run.title}, {run.launches[0].arch.title}")
     ax.set_xlim(-0.1, CHART_WIDTH + 0.1)
     ax.set_ylim(-0.15, CHART_HEIGHT + 0.1)
     ax.set_axis_off()
@@ -125,7 +126,8 @@ def words(run: Run) -> dict[str, list[str]]:
         "L1": ["L1", "hit rate", _percent(run.value("l1tex__t_sector_hit_rate.pct"))],
         "L2": ["L2", "hit rate", _percent(run.value("lts__t_sector_hit_rate.pct")),
                "dirty at the end", style.quantity(h.dirty_bytes if known else None, "B")],
-        "DRAM": ["DRAM", style.quantity(arch.dram_bytes_per_second, "B/s"), "(data sheet)"],
+        "DRAM": ["DRAM", style.quantity(arch.dram_bytes_per_second, "B/s"), "(data sheet)",
+                 *(["code in the loads", style.quantity(h.dram_code_bytes, "B")] if known else [])],
     }  # fmt: skip
 
 

@@ -8,46 +8,23 @@ made (visualize/animation_page.py).
 from __future__ import annotations
 
 import io
+import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 from matplotlib.colors import to_rgb
 
-from gpusim.errors import BadOption
+from gpusim.errors import BadOption, CannotWrite
 from visualize import style
 from visualize.animation import MOST_FILMS, Animation
 from visualize.animation_page import page
 from visualize.film import Film
 from visualize.panel import MODELLED_ALPHA, TRACK
 
-FORMATS = ("gif", "mp4", "html")
 COLOURS, LAST_SECONDS = 160, 3
-PACKED = np.array([1 << 16, 1 << 8, 1], np.int32)
-"""Red, green and blue to one number."""
-
-
-def film_format(path: Path) -> str:
-    """Return the format that a file's ending names.
-
-    Raise BadOption for another ending, and for MP4 where there is no ffmpeg.
-    """
-    found = path.suffix.lower().lstrip(".")
-    if found not in FORMATS:
-        ending = f"ends in {path.suffix}" if path.suffix else "has no ending"
-        raise BadOption(f"cannot animate {path}: it {ending}; name a file that ends in .gif, .mp4 or .html")
-    if found == "mp4" and not _has_ffmpeg():
-        need = "MP4 needs the program ffmpeg, which is not found here"
-        raise BadOption(f"cannot write {path}: {need}. Install ffmpeg, or name a file that ends in .gif or "
-                        ".html, which need no other program")
-    return found
-
-
-def _has_ffmpeg() -> bool:
-    from matplotlib.animation import FFMpegWriter
-
-    return FFMpegWriter.isAvailable()
 
 
 def check_count(kernels: int) -> None:
@@ -57,18 +34,22 @@ def check_count(kernels: int) -> None:
         raise BadOption(f"{limit}, not {kernels}; name fewer")
 
 
-def written(shown: Sequence[Film], form: str, frames_per_second: int) -> bytes:
-    """Return an animation of films as the bytes of a file of one of FORMATS."""
+def written(shown: Sequence[Film], form: str, frames_per_second: int,
+            progress: Callable[[int, int], object] = lambda *_: None) -> bytes:  # fmt: skip
+    """Return an animation of films as the bytes of a file: gif, mp4 or html.
+
+    progress: called with (frames drawn, frames in all), as often as one is drawn.
+    """
     if form == "html":
         return page(shown, frames_per_second).encode("utf-8")
-    return (gif if form == "gif" else mp4)(Animation(shown), frames_per_second)
+    return (gif if form == "gif" else mp4)(Animation(shown, progress), frames_per_second)
 
 
 def gif(shown: Animation, frames_per_second: int) -> bytes:
     """Return an animation as the bytes of a GIF that repeats."""
     from PIL import Image
 
-    numbers = [picture.astype(np.int32) @ PACKED for picture in shown.pictures()]
+    numbers = [_packed(picture) for picture in shown.pictures()]
     palette = _palette(numbers)
     nearest = np.full(1 << 24, -1, np.int16)
     images = []
@@ -81,6 +62,12 @@ def gif(shown: Animation, frames_per_second: int) -> bytes:
     images[0].save(out, "GIF", save_all=True, append_images=images[1:], duration=duration, loop=0, disposal=1,
                    optimize=True)  # fmt: skip
     return out.getvalue()
+
+
+def _packed(picture: np.ndarray) -> np.ndarray:
+    """Return red, green and blue of each pixel as one number, int32."""
+    red, green, blue = (picture[:, :, k].astype(np.int32) for k in range(3))
+    return red << 16 | green << 8 | blue
 
 
 def _palette(numbers: Sequence[np.ndarray]) -> np.ndarray:
@@ -107,15 +94,26 @@ def _indexed(number: np.ndarray, palette: np.ndarray, nearest: np.ndarray) -> np
 
 
 def mp4(shown: Animation, frames_per_second: int) -> bytes:
-    """Return an animation as the bytes of an MP4 (H.264), its last frame held."""
-    from matplotlib.animation import FFMpegWriter
+    """Return an animation as the bytes of an MP4 (H.264), its last frame held.
 
-    writer = FFMpegWriter(frames_per_second, codec="h264", extra_args=[
-        "-pix_fmt", "yuv420p", "-vf", f"tpad=stop_mode=clone:stop_duration={LAST_SECONDS}"])  # fmt: skip
+    Raise CannotWrite with the last line of ffmpeg where that fails. H.264 has sides of even numbers: pixels
+    are added on the right and below where need be.
+    """
+    width, height = shown.canvas.get_width_height()
+    filters = (f"tpad=stop_mode=clone:stop_duration={LAST_SECONDS},"
+               "pad=ceil(iw/2)*2:ceil(ih/2)*2:color=white,format=yuv420p")  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "film.mp4"
-        with writer.saving(shown.figure, str(file), style.DPI):
-            for k in range(shown.frames):
-                shown.show(k)
-                writer.grab_frame()
+        words = ["ffmpeg", "-loglevel", "error", "-f", "rawvideo", "-pix_fmt", "rgb24", "-s",
+                 f"{width}x{height}", "-r", str(frames_per_second), "-i", "-", "-vf", filters, "-c:v", "h264",
+                 str(file)]  # fmt: skip
+        made = subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert made.stdin is not None
+        with suppress(BrokenPipeError):  # it ended early, and says why
+            for picture in shown.pictures():
+                made.stdin.write(picture.tobytes())
+        _, said = made.communicate()
+        if made.returncode:
+            last = said.decode(errors="replace").strip().rpartition("\n")[2]
+            raise CannotWrite(f"ffmpeg made no MP4: {last}. Name a file that ends in .gif or .html.")
         return file.read_bytes()

@@ -21,7 +21,7 @@ from gpusim.table import counted
 from visualize import style
 from visualize.run import Run, as_runs
 
-MOST_ROWS = 6
+MOST_ROWS, BESIDE = 6, 0.04
 WORDS = {
     "registers": "registers", "shared_mem": "shared memory", "warps": "warp slots",
     "blocks": "block slots"}  # fmt: skip
@@ -71,24 +71,25 @@ def figure(shown: Iterable[Run | Launch]) -> Figure:
         if not launch.registers.is_known:
             raise BadOption(f"occupancy: the registers of {run.title} are not known (n/a); give --regs N")
     made = style.new_figure(10, 2.5 * len(launches) + 0.3)
-    rows = made.subplots(len(launches), 3, squeeze=False, sharey="row")
-    for axes, (run, launch) in zip(rows, launches, strict=True):
-        panels = curves(launch)
+    parts = made.subfigures(len(launches), 1, squeeze=False)[:, 0]
+    for part, (run, launch) in zip(parts, launches, strict=True):
+        axes, panels = part.subplots(1, 3, sharey=True), curves(launch)
         for i, (ax, curve) in enumerate(zip(axes, panels, strict=True)):
             _panel(ax, curve, launch, "Blocks an SM" if i == 0 else "")
         axes[0].set_ylim(0, 1.12 * max(max(curve.blocks) for curve in panels))
-        style.title(axes[0], heading(run, launch))
+        style.title(part, *heading(run, launch))
     return made
 
 
-def heading(run: Run, launch: Launch) -> str:
-    """Return what stands above a launch: its kernel, occupancy, limit, and how sure its registers are."""
+def heading(run: Run, launch: Launch) -> tuple[str, str]:
+    """Return what stands above a launch: its kernel; its occupancy, limit, and how sure its registers are."""
     o = launch.occupancy
     name = run.title if len(run.launches) == 1 else f"{run.title}: {launch.kernel}"
     sure = "" if launch.registers.is_sure else f"; registers {launch.registers.source} (modelled)"
     limits = " and ".join(WORDS[name] for name in o.limiters)
-    return (f"{name}\n{counted(o.blocks_per_sm, 'block')} an SM, {o.theoretical_pct:.1f} % of its warps, "
-            f"limited by {limits}{sure}")  # fmt: skip
+    return name, (
+        f"{counted(o.blocks_per_sm, 'block')} an SM, {o.theoretical_pct:.1f} % of its warps, "
+        f"limited by {limits}{sure}")  # fmt: skip
 
 
 def corners(x: Sequence[float], y: Sequence[int]) -> tuple[list[float], list[int]]:
@@ -104,10 +105,11 @@ def _panel(ax: Axes, curve: Curve, launch: Launch, label: str) -> None:
     ax.fill_between(*corners(x, y), step="pre", facecolor=curve.colour + "33", edgecolor=curve.colour + "66",
                     hatch=hatch, linewidth=0)  # fmt: skip
     ax.plot(x, y, drawstyle="steps-pre", color=curve.colour, linewidth=1.5, gid=f"{curve.name}-curve")
-    ax.plot([curve.here[0]], [curve.here[1]], "o", color=style.INK, markersize=7, zorder=3, clip_on=False,
+    ax.plot([curve.here[0]], [curve.here[1]], "o", color=style.INK, markersize=7, zorder=3,
             gid=f"{curve.name}-here")  # fmt: skip
     style.axis_labels(ax, curve.label, label)
-    ax.set_xlim(0 if curve.name == "shared" else x[0], x[-1])
+    beside = BESIDE * (x[-1] - x[0])  # half the point, which may lie on the first or the last value
+    ax.set_xlim(x[0] - beside, x[-1] + beside)
     ax.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     ax.grid(True, color="#eeeeee")
     ax.set_axisbelow(True)

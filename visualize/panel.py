@@ -22,6 +22,7 @@ from matplotlib.ticker import MaxNLocator
 
 from visualize import style
 from visualize.film import Film, Tensor
+from visualize.fit import fitted
 from visualize.levels import Level
 from visualize.panel_words import blocks_text, flow_text, hits_text, now_text, share_text
 from visualize.placing import Box, Layout, name_text, placed_tensors, shape_text, side_of
@@ -68,8 +69,9 @@ class Panel:
         ax.set_xlim(0, layout.width)
         ax.set_ylim(layout.height, 0)
         ax.set_axis_off()
-        title = self._text(layout.tensors.x, 14, film.run.title, size=style.TEXT_POINTS, weight="bold")
-        style.shortened(title, layout.width - 2 * layout.tensors.x)
+        bold: dict[str, Any] = {"fontsize": style.TEXT_POINTS, "fontweight": "bold"}
+        title = fitted(ax.figure, film.run.title, layout.width - 2 * layout.tensors.x, **bold)
+        style.verbatim(ax.text(layout.tensors.x, 14, title, va="center", color=style.INK, **bold))
         self._part(Box(0, 23, layout.width, 16))
         self._now = self._text(layout.tensors.x, 31, "", moving=True)
         self._states = [states(tensor) for tensor in film.tensors]
@@ -230,6 +232,11 @@ def states(tensor: Tensor) -> np.ndarray:
     return shown.reshape(-1, tensor.grid.down, tensor.grid.across)
 
 
+def busy(share: float) -> np.ndarray:
+    """Return the colour of an SM with a share of the blocks that fit it, three floats from 0 to 1."""
+    return IDLE + (BUSY - IDLE) * (0.35 + 0.65 * share if share else 0.0)
+
+
 def sm_cells(resident: np.ndarray, blocks_per_sm: int, shared: np.ndarray) -> np.ndarray:
     """Return the cells of all SMs as an image, (height, width, 3), floats from 0 to 1.
 
@@ -239,8 +246,7 @@ def sm_cells(resident: np.ndarray, blocks_per_sm: int, shared: np.ndarray) -> np
     image = np.ones((lines, CELL, CELLS_ACROSS, CELL, 3))
     for sm, (blocks, held) in enumerate(zip(resident, shared, strict=True)):
         cell = image[sm // CELLS_ACROSS, :, sm % CELLS_ACROSS]
-        depth = 0.35 + 0.65 * blocks / blocks_per_sm if blocks else 0.0
-        cell[:-1, :-1] = IDLE + (BUSY - IDLE) * depth
+        cell[:-1, :-1] = busy(blocks / blocks_per_sm)
         high = round(held * (CELL - 1)) if held <= 0 else max(1, round(held * (CELL - 1)))
         cell[CELL - 1 - high : CELL - 1, :-1] = HELD
     return image.reshape(lines * CELL, CELLS_ACROSS * CELL, 3)

@@ -18,12 +18,15 @@ from gpusim.errors import BadOption
 from gpusim.launch import Launch
 from gpusim.trace import SECTOR_BYTES
 from visualize import style
+from visualize.fit import fitted
 from visualize.run import Run, as_runs
 
 READS = ("global_load",)
 WRITES = ("global_store", "global_red", "global_atom")
 VERBS = {"global_load": "loads", "global_store": "stores", "global_red": "atomics", "global_atom": "atomics"}
 COLUMN, BAR, LANE, WIDEST, THINNEST = 3.6, 1.3, 0.62, 0.2, 0.03
+NAME_PIXELS = 165
+"""Of a launch, which has a column, and of a buffer."""
 Names = Sequence[Mapping[str, str]]
 
 
@@ -58,12 +61,13 @@ def figure(shown: Iterable[Run | Launch], names: Mapping[str, Names] | None = No
     lanes = [buffers(g) for g in graphs]
     columns = max(len(run.launches) for run in runs)
     heights = [LANE * len(own) + 0.65 for own in lanes]
-    width = max(6.0, 0.5 * (COLUMN * columns + 4))
-    made = style.new_figure(width, 0.75 * sum(heights) + 0.4)
-    axes = made.subplots(len(runs), 1, squeeze=False, height_ratios=heights)[:, 0]
+    width = max(7.0, 0.5 * (COLUMN * columns + 4))
+    made = style.new_figure(width, 0.75 * sum(heights) + 0.4 + 0.3 * len(runs))
+    parts = made.subfigures(len(runs), 1, squeeze=False, height_ratios=heights)[:, 0]
     most = max(n for g in graphs for *_, n in g.edges(data="bytes"))
-    for ax, run, g, own, height in zip(axes, runs, graphs, lanes, heights, strict=True):
-        style.title(ax, run.title)
+    for part, run, g, own, height in zip(parts, runs, graphs, lanes, heights, strict=True):
+        style.title(part, run.title)
+        ax = part.subplots()
         ax.set_xlim(-0.1, COLUMN * columns + 3.3)
         ax.set_ylim(-0.1, height)
         ax.set_axis_off()
@@ -94,7 +98,8 @@ def _draw(ax: Axes, g: nx.DiGraph, lanes: Sequence[str], launches: int, most: in
     for i in range(launches):
         ax.add_patch(FancyBboxPatch((_bar(i), 0), BAR, top, boxstyle="round,pad=0,rounding_size=0.1",
                                     facecolor=grey + "26", edgecolor=grey, linewidth=1.5))  # fmt: skip
-        name = f"{i + 1}. {g.nodes['launch', i]['name']}"
+        name = fitted(ax.figure, f"{i + 1}. {g.nodes['launch', i]['name']}", NAME_PIXELS, 2,
+                      fontsize=style.TEXT_POINTS, fontweight="bold")  # fmt: skip
         style.verbatim(ax.text(_bar(i) + BAR / 2, top + 0.1, name, ha="center", va="bottom",
                                fontsize=style.TEXT_POINTS, fontweight="bold"))  # fmt: skip
     for k, name in enumerate(lanes):
@@ -102,7 +107,8 @@ def _draw(ax: Axes, g: nx.DiGraph, lanes: Sequence[str], launches: int, most: in
         node = ("buffer", name)
         touched = [i for kind, i in (*g.predecessors(node), *g.successors(node))]
         ax.plot([0.9, _bar(max(touched))], [y, y], color=style.FAINT, linewidth=0.8, linestyle=":", zorder=0)
-        style.verbatim(ax.text(0.8, y, name, ha="right", va="center", fontsize=style.TEXT_POINTS))
+        said = fitted(ax.figure, name, NAME_PIXELS, 2, fontsize=style.TEXT_POINTS)
+        style.verbatim(ax.text(0.8, y, said, ha="right", va="center", fontsize=style.TEXT_POINTS))
         for i in sorted(set(touched)):
             _arrow(ax, g, node, ("launch", i), y, most)
             _arrow(ax, g, ("launch", i), node, y, most)

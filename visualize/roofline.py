@@ -20,13 +20,14 @@ from gpusim.errors import BadOption
 from gpusim.launch import Launch
 from gpusim.sections import bytes_by_level, compute_roof, memory_roofs
 from visualize import style
+from visualize.fit import fitted
 from visualize.measured_points import Reached
 from visualize.run import Run, as_runs, need
 
 POINTS = {"L1": 14, "L2": 10, "DRAM": 6}
 """Level -> size of its mark."""
-WIDE = 60
-"""Letters of a title above which the legend has one column."""
+LABEL_PIXELS = 150
+"""Of the name of a measurement."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,11 @@ class Placed:
     flops_per_second: float
     precision: str
     peak: int
+
+
+def does_flops(run: Run) -> bool:
+    """Return whether a run does a floating-point operation."""
+    return compute_roof(run.total)[0] > 0
 
 
 def place(run: Run) -> Placed:
@@ -54,33 +60,37 @@ def place(run: Run) -> Placed:
 def figure(shown: Iterable[Run | Launch], measured: Sequence[Reached] = ()) -> Figure:
     """Return the roofline of runs on one GPU, and what a card reached with some of them.
 
-    Raise BadOption for two GPUs, n/a counters and no FLOPs.
+    A run without a FLOP has no place on logarithmic axes: it is left out, and the title names it. Raise
+    BadOption for two GPUs, n/a counters and no FLOPs at all.
     """
     runs = as_runs(shown)
     need(runs, "roofline", "arithmetic", "hierarchy")
     arch = runs[0].total.arch
     if any(run.total.arch != arch for run in runs):
         raise BadOption("roofline: the launches ran on different GPUs; draw one GPU at a time")
-    places = [place(run) for run in runs]
-    made = style.new_figure(8, 5)
+    without = [run for run in runs if not does_flops(run)]
+    drawn = {i: place(run) for i, run in enumerate(runs) if len(without) == len(runs) or does_flops(run)}
+    places = list(drawn.values())
+    made = style.new_figure(8, 4.2)
     ax = made.subplots()
     ax.set_xscale("log")
     ax.set_yscale("log")
     low, high = _extent([*places, *measured], _ridges(places, arch))
     _roofs(ax, arch, places, low, high)
-    handles = [_run(ax, at, i) for i, at in enumerate(places)]
+    handles = [_run(ax, at, i) for i, at in drawn.items()]
     for at in measured:
         _reached(ax, at)
     ax.set_xlim(low, high)
     top = max(p.peak for p in places)
     ax.set_ylim(min(top / 300, *(p.flops_per_second / 5 for p in (*places, *measured))), 4 * top)
     hollow = "; hollow: measured" if measured else ", not times"
-    style.title(ax, f"Roofline, {arch.title}: bounds from peak rates{hollow}")
+    left_out = f"Without a floating-point operation, and so left out: {', '.join(r.title for r in without)}"
+    style.title(made, f"Roofline, {arch.title}: bounds from peak rates{hollow}", left_out if without else "")
     style.axis_labels(ax, "Arithmetic intensity (FLOP/byte, log; at L2 and DRAM modelled)",
                       "FLOP/s (log): attainable; measured" if measured else "Attainable FLOP/s (log)")
     ax.grid(True, which="major", color="#eeeeee")
     ax.set_axisbelow(True)
-    _legend(made, arch, handles, [run.title for run in runs])
+    _legend(made, arch, handles, [runs[i].title for i in drawn])
     return made
 
 
@@ -132,7 +142,8 @@ def _reached(ax: Axes, at: Reached) -> None:
         ax.plot([intensity], [at.flops_per_second], marker, markersize=POINTS[level], markerfacecolor="white",
                 markeredgecolor=style.LEVELS[level], markeredgewidth=2, zorder=3,
                 gid=f"{at.run}-{at.label}-{level}")  # fmt: skip
-    style.verbatim(ax.annotate(at.label, (min(at.intensity.values()), at.flops_per_second), xytext=(0, -10),
+    label = fitted(ax.figure, at.label, LABEL_PIXELS, fontsize=style.SMALL_POINTS)
+    style.verbatim(ax.annotate(label, (min(at.intensity.values()), at.flops_per_second), xytext=(0, -10),
                                textcoords="offset points", ha="center", va="top", color=style.INK,
                                fontsize=style.SMALL_POINTS))  # fmt: skip
 
@@ -145,5 +156,4 @@ def _legend(made: Figure, arch: Arch, handles: list[Line2D], titles: list[str]) 
     ]
     names = [f"{x}, {style.quantity(rates[x], 'B/s')}" if x in rates else f"{x}, bandwidth not known"
              for x in POINTS]  # fmt: skip
-    style.legend(made, [*handles, *levels], [*titles, *names], loc="outside lower center",
-                 ncols=1 if len(titles) == 1 or max(map(len, titles)) > WIDE else 2)  # fmt: skip
+    style.legend(made, [*handles, *levels], [*titles, *names], 1 if len(titles) == 1 else 2)

@@ -13,21 +13,12 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-from gpusim.errors import BadOption
 from gpusim.output import write_whole
+from visualize.endings import picture_format
 
 METADATA: dict[str, dict[str, Any]] = {
     "png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 """Format -> what matplotlib is to leave out of the file."""
-
-
-def picture_format(path: Path) -> str:
-    """Return the format that a file's ending names; raise BadOption for another ending."""
-    found = path.suffix.lower().lstrip(".")
-    if found not in METADATA:
-        ending = f"ends in {path.suffix}" if path.suffix else "has no ending"
-        raise BadOption(f"cannot draw {path}: it {ending}; name a file that ends in .png, .svg or .pdf")
-    return found
 
 
 HATCHED = re.compile(r"(fill: url\(#(\w+)\)); fill-opacity: ([\d.]+)")
@@ -43,10 +34,10 @@ def picture(figure: Figure, form: str) -> bytes:
     return out.getvalue()
 
 
-def svg(figure: Figure, text_as: str = "path") -> str:
-    """Return a figure as SVG; text_as: "path" for the same letters everywhere, "none" for text as text."""
+def svg(figure: Figure) -> str:
+    """Return a figure as SVG, whose letters are text that can be found and copied."""
     out = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": "gpusim", "svg.fonttype": text_as}):
+    with matplotlib.rc_context({"svg.hashsalt": "gpusim", "svg.fonttype": "none"}):
         figure.savefig(out, format="svg", metadata=METADATA["svg"])
     return with_hatches(out.getvalue())
 

@@ -13,8 +13,10 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, FigureBase
 from matplotlib.text import Text
+
+from visualize.fit import fitted
 
 LEVELS = {
     "threads": "#6b6b6b", "registers": "#7a5c8e", "shared": "#e69f00", "L1": "#56b4e9", "L2": "#009e73",
@@ -28,6 +30,8 @@ MODELLED_HATCH = "////"
 INK, FAINT = "#222222", "#bbbbbb"
 TITLE_POINTS, TEXT_POINTS, SMALL_POINTS = 11, 9, 8
 DPI = 100
+MARGIN, KEY = 8, 62
+"""Pixels beside a title, and those that a name in a legend does not have: its mark and the gaps."""
 PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -64,19 +68,16 @@ def verbatim(text: Text) -> Text:
     return text
 
 
-def shortened(text: Text, pixels: float) -> Text:
-    """Cut the end of a text that is wider than so many pixels of its figure."""
-    whole = text.get_text()
-    kept = len(whole)
-    while text.get_window_extent().width > pixels and kept > 1:
-        kept -= max(1, kept // 20)
-        text.set_text(whole[:kept] + "...")
-    return text
+def title(part: FigureBase, text: str, more: str = "") -> Text:
+    """Set the title of a figure or of a part of one, on the left, letter by letter, in at most two lines.
 
-
-def title(ax: Axes, text: str) -> Text:
-    """Set the title of axes, on the left, letter by letter."""
-    return verbatim(ax.set_title(text, loc="left", fontsize=TITLE_POINTS, color=INK))
+    more: what stands below it, in two lines at most, too.
+    """
+    pixels = part.bbox.width - 2 * MARGIN
+    lines = [fitted(part, words, pixels, 2, fontsize=TITLE_POINTS) for words in (text, more) if words]
+    made = part.suptitle("\n".join(lines), x=MARGIN / part.bbox.width, ha="left", fontsize=TITLE_POINTS,
+                         color=INK)  # fmt: skip
+    return verbatim(made)
 
 
 def axis_labels(ax: Axes, x: str, y: str) -> None:
@@ -86,13 +87,22 @@ def axis_labels(ax: Axes, x: str, y: str) -> None:
     ax.tick_params(labelsize=SMALL_POINTS)
 
 
-def legend(parent: Axes | Figure, handles: Sequence[Any], names: Sequence[str], **placed: Any) -> None:
-    """Add a legend whose names stand as they are: matplotlib drops those that begin with _ otherwise."""
+def legend(figure: Figure, handles: Sequence[Any], names: Sequence[str], columns: int = 2) -> None:
+    """Add a legend below a figure, in one column where a name needs it; the figure grows by its height.
+
+    Names stand as they are (matplotlib drops those that begin with _ otherwise), in at most two lines.
+    """
     if not handles:
         return
-    made = parent.legend(handles, ["name"] * len(handles), fontsize=SMALL_POINTS, **placed)
-    for text, name in zip(made.get_texts(), names, strict=True):
+    wide = figure.bbox.width - 2 * MARGIN
+    apart = [fitted(figure, name, wide / columns - KEY, fontsize=SMALL_POINTS) for name in names]
+    columns = columns if apart == list(names) else 1
+    said = [fitted(figure, name, wide / columns - KEY, 2, fontsize=SMALL_POINTS) for name in names]
+    made = figure.legend(handles, ["name"] * len(handles), fontsize=SMALL_POINTS, ncols=columns,
+                         loc="outside lower center")  # fmt: skip
+    for text, name in zip(made.get_texts(), said, strict=True):
         verbatim(text).set_text(name)
+    figure.set_figheight(figure.get_figheight() + made.get_window_extent().height / figure.dpi)
 
 
 def quantity(value: float | None, unit: str) -> str:

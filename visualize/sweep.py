@@ -21,6 +21,8 @@ from visualize.run import Run, as_runs
 Points = dict[float, float | int]
 LOG_FROM = 10
 """Ratio of the largest to the smallest value from which an axis is logarithmic."""
+BESIDE = 0.05
+"""Of the height of an axis, above and below its values."""
 
 
 def series(runs: Iterable[Run], over: str, metric: str) -> dict[str, Points]:
@@ -46,7 +48,7 @@ def figure(shown: Iterable[Run], over: str, metric: str) -> Figure:
     lines = series(runs, over, metric)
     found = metrics.find(metric)
     modelled = any(metrics.kind(x, found) == metrics.MODELLED for run in runs for x in run.launches)
-    made = style.new_figure(8, 4.5)
+    made = style.new_figure(8, 4)
     ax = made.subplots()
     handles = [_line(ax, points, i, modelled) for i, points in enumerate(lines.values())]
     x_log = _axis(ax, [x for points in lines.values() for x in points], "x")
@@ -54,9 +56,10 @@ def figure(shown: Iterable[Run], over: str, metric: str) -> Figure:
     _values(ax, sorted({x for points in lines.values() for x in points}))
     words = [found.unit or "number", *(["modelled"] if modelled else []), *(["log"] if y_log else [])]
     style.axis_labels(ax, f"{over}{' (log)' if x_log else ''}", f"{found.label} ({', '.join(words)})")
-    style.title(ax, f"{found.name}, {runs[0].launches[0].arch.title}")
+    zero = not any(y for points in lines.values() for y in points.values())
+    style.title(made, f"{found.name}, {runs[0].launches[0].arch.title}", f"0 at every {over}" if zero else "")
     ax.grid(True, which="major", color="#eeeeee")
-    style.legend(made, handles, list(lines), loc="outside lower center", ncols=2)
+    style.legend(made, handles, list(lines))
     return made
 
 
@@ -79,7 +82,9 @@ def _axis(ax: Axes, values: Sequence[float], axis: str) -> bool:
     if log:
         ax.set_yscale("log")
     else:
-        ax.set_ylim(bottom=min(0, *values))
+        low, high = min(0, *values), max(0, *values) or 1
+        beside = BESIDE * (high - low)  # a mark at 0 does not lie on the frame
+        ax.set_ylim(low - beside, high + beside)
     ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: style.quantity(y, "").strip()))
     return log
 

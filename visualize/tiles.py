@@ -1,8 +1,10 @@
 """Where a sector of an array lies in its picture: arrays as grids of at most 32 x 32 tiles.
 
-An array is drawn as its rows (all dimensions but the last) by the bytes of a row. A vector is folded like
-lines of text: into rows of 8 tiles from 256 sectors on, else one tile a row. An array with gaps, or in
-another order than C's, is a vector of its bytes. What it leaves out: which elements of a sector are meant.
+An array is drawn as its rows (all dimensions but the last) by the bytes of a row. A vector, or an array of a
+few long rows, is folded like lines of text: into lines of 8 tiles from 256 sectors on, else of fewer. So Q of
+one head of 512 x 64 numbers, which a kernel may take as 1 x 32,768, and of two heads as 2 x 32,768, stands
+upright in both. An array with gaps, or in another order than C's, is a vector of its bytes. What it leaves
+out: which elements of a sector are meant.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from gpusim.observer import Place
 from gpusim.trace import SECTOR_BYTES
 
 MOST_TILES, FOLDED, FOLDED_FROM = 32, 8, 256
+LONG = 4
+"""Sectors of a row, for each row of an array, above which its rows are folded."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,11 @@ class Grid:
         return self.down * self.across
 
     @property
+    def folded(self) -> bool:
+        """Return whether rows of the grid are no rows of the array."""
+        return self.rows != math.prod(self.shape[:-1])
+
+    @property
     def tile_bytes(self) -> int:
         """Return the bytes of a tile, rounded up."""
         return -(-self.rows * self.row_bytes // self.size)
@@ -54,7 +63,8 @@ def grid_of(place: Place) -> Grid:
     low, high = _span(place)
     first, most = low // SECTOR_BYTES, MOST_TILES
     rows, row_bytes = math.prod(place.shape[:-1]), (place.shape or (1,))[-1] * place.element_bytes
-    if not _is_c_contiguous(place) or low % SECTOR_BYTES or row_bytes < SECTOR_BYTES or rows < 2:
+    is_long = rows < 2 or row_bytes > LONG * rows * SECTOR_BYTES and 2 * rows <= MOST_TILES
+    if not _is_c_contiguous(place) or low % SECTOR_BYTES or row_bytes < SECTOR_BYTES or is_long:
         most = FOLDED
         rows, row_bytes = _folded(high - first * SECTOR_BYTES)
     down, across = min(MOST_TILES, rows), min(most, row_bytes // SECTOR_BYTES)

@@ -18,14 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.errors import BadOption, CannotWrite, UnsupportedFeature
+from gpusim.errors import BadOption, UnsupportedFeature
 from gpusim.l2 import COUNTS
 from gpusim.launch import Launch
 from gpusim.trace import SECTOR_BYTES
 from visualize.replay_log import BlockSlice, LaunchLog, ReplayLog
 
 Event = dict[str, Any]
-ENDINGS = (".json", ".json.gz")
 SLOTS = 64
 """Above the block slots that an SM of any GPU has."""
 LAUNCHES, MEMORY = 1, 2
@@ -53,12 +52,6 @@ CLOCK = (
     "block replays up to quantum_records records; the next turn begins when the block with most steps has "
     "made them."
 )
-
-
-def check_name(out: str) -> None:
-    """Raise CannotWrite for a name whose ending is not one of ENDINGS."""
-    if not out.endswith(ENDINGS):
-        raise CannotWrite(f"cannot write {out}: a timeline is JSON. End the name in .json or .json.gz.")
 
 
 def engine_with_trace(engine: str, what: str = "a timeline") -> str:

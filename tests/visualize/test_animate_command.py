@@ -54,6 +54,7 @@ def test_a_kernel_of_ones_own_has_no_closed_form(capsys, tmp_path):
 
 @pytest.mark.parametrize(("words", "message"), [
     ((*SMALL, "--out", "a.png"), "cannot animate a.png: it ends in .png; name a file that ends in .gif, "),
+    ((*SMALL, "--out", ""), "error: --out is empty; name a file"),
     ((*SMALL, "--out", "no/a.gif"), "cannot write no/a.gif: there is no directory no"),
     ((*SMALL, "--engine", "oracle"), "--engine oracle makes no trace of its accesses, and an animation"),
     ((*SMALL, "--frames", "1"), "1 is not in the range 2<=x<=400"),

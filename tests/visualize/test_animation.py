@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import shutil
+import subprocess
 from dataclasses import replace
 from itertools import pairwise
 
@@ -11,13 +13,14 @@ import pytest
 from matplotlib.colors import to_rgb
 from PIL import Image
 
-from gpusim.errors import BadOption
+from gpusim.errors import BadOption, CannotWrite
 from gpusim.table import number
 from tests.visualize.film_support import FLASH, STANDARD, film, watched
-from visualize import style
+from visualize import animation, style
 from visualize.animation import Animation, sample_text
+from visualize.endings import film_format
 from visualize.film import films
-from visualize.movie import check_count, film_format, gif, mp4
+from visualize.movie import check_count, gif, mp4, written
 from visualize.panel import sm_cells, states
 
 
@@ -162,13 +165,36 @@ def test_a_thin_bar_keeps_the_colour_of_its_level():
         assert (np.abs(part - np.array(to_rgb(style.LEVELS["DRAM"])) * 255) <= 1).all(1).any()
 
 
-def test_an_mp4_is_made_where_ffmpeg_is_found(tmp_path):
-    from matplotlib.animation import FFMpegWriter
-
-    if not FFMpegWriter.isAvailable():
+def test_an_mp4_is_made_where_ffmpeg_is_found(tmp_path, monkeypatch):
+    if shutil.which("ffmpeg") is None:
         pytest.skip("no ffmpeg here")
-    data = mp4(Animation([film(*FLASH, frames=2)]), 10)
-    assert data[4:8] == b"ftyp" and len(data) > 2000
+    monkeypatch.setattr(animation, "LEGEND_HEIGHT", 45)  # an odd height, and H.264 has even sides
+    shown = Animation(both(2))
+    width, height = shown.canvas.get_width_height()
+    data = mp4(shown, 10)
+    (tmp_path / "a.mp4").write_bytes(data)
+    words = ["ffmpeg", "-loglevel", "error", "-i", str(tmp_path / "a.mp4"), "-f", "rawvideo", "-pix_fmt",
+             "rgb24", "-"]  # fmt: skip
+    raw = subprocess.run(words, capture_output=True, check=True).stdout
+    frames = np.frombuffer(raw, np.uint8).reshape(-1, height + height % 2, width, 3)
+    assert data[4:8] == b"ftyp" and height % 2 == 1
+    assert len(frames) == 2 + 30  # the last one stays for 3 s
+    for frame, picture in zip(frames[:2], shown.pictures(), strict=True):
+        assert np.abs(frame[:height].astype(int) - picture).mean() < 3
+
+
+def test_ffmpeg_that_fails_is_one_message(tmp_path, monkeypatch):
+    (tmp_path / "ffmpeg").write_text("#!/bin/sh\necho first >&2\necho no such encoder >&2\nexit 1\n")
+    (tmp_path / "ffmpeg").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    with pytest.raises(CannotWrite, match=r"^ffmpeg made no MP4: no such encoder\. Name a file that ends in"):
+        mp4(Animation([film(*FLASH, frames=2)]), 10)
+
+
+def test_progress_hears_of_each_frame():
+    heard = []
+    written([film(*FLASH, frames=3)], "gif", 10, lambda *at: heard.append(at))
+    assert heard == [(0, 3), (1, 3), (2, 3)]
 
 
 def test_mp4_without_ffmpeg_is_refused_with_what_works(tmp_path, monkeypatch):
@@ -187,3 +213,15 @@ def test_at_most_four_kernels_stand_side_by_side():
     check_count(4)
     with pytest.raises(BadOption, match="at most 4 kernels side by side, not 5; name fewer"):
         check_count(5)
+
+
+def test_the_legend_shows_sms_in_the_colours_that_they_have():
+    shown = [p.get_facecolor()[:3] for p in Animation(both(2)).figure.axes[-1].patches]
+    for cell in sm_cells(np.array([1, 2, 3, 4]), 4, np.zeros(4))[0, :48:12]:
+        assert any(np.allclose(cell, colour) for colour in shown)
+
+
+def test_folded_rows_are_said_to_be():
+    assert "Vectors and long rows are folded like lines of text." in sample_text([film(*FLASH)])
+    matrices = tuple(t for t in film(*STANDARD).tensors if t.name in "SP")
+    assert "folded" not in sample_text([replace(film(*STANDARD), tensors=matrices)])

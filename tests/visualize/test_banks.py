@@ -62,7 +62,7 @@ def test_equal_accesses_of_two_launches_are_one_row(make_launch):
 def test_only_the_costliest_lines_are_drawn_and_the_title_says_so(make_launch, drawn):
     launch = make_launch(accesses=tuple(access(4, taken=10 + n, line=n) for n in range(18)))
     picture = drawn(banks.figure([launch]))
-    assert "k: 16 of 18 accesses, those with most wavefronts" in picture.texts
+    assert "k\n16 of 18 accesses, those with most wavefronts" in picture.texts
     assert "f.py:1 _t$ load" not in picture.texts and "f.py:2 _t$ load" in picture.texts
 
 

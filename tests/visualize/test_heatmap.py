@@ -44,6 +44,12 @@ def test_a_tile_is_the_mean_of_its_sectors():
     assert heatmap.tiles(of, "reads")[:, 0].tolist() == [2 * k + 0.5 for k in range(32)]
 
 
+def test_a_row_a_head_is_folded_so_that_tokens_go_downwards():
+    touched = np.repeat([3, 1], 2048)  # the first half of 512 x 64 floats, and the second
+    cells = heatmap.tiles(heatmap.Tensor("K", (1, 512 * 64), 4, touched, touched), "reads")
+    assert cells.shape == (32, 8) and (cells[:16] == 3).all() and (cells[16:] == 1).all()
+
+
 SHIPPED = [("standard_attention", {"N": 40}), ("transpose", {"rows": 70})]
 
 
@@ -71,7 +77,7 @@ def test_only_the_busiest_tensors_are_drawn_and_the_title_says_so(drawn):
     touches = seen(*(pack(2 * k, 0b1111 if k else 0b1, Kind.LOAD) for k in range(9)))
     tensors = tuple(tensor(touches, f"t{k}", 256 * k, (32,), 4) for k in range(9))
     texts = drawn(heatmap.figure([Touched("k", tensors)])).texts
-    assert "k: the 8 tensors with most traffic" in texts
+    assert "k\nThe 8 tensors with most traffic" in texts
     assert "t0\n32" not in texts and "t1\n32" in texts
     assert "k" in drawn(heatmap.figure([Touched("k", tensors[1:])])).texts
 

@@ -40,7 +40,8 @@ def test_arrows_and_words_say_the_numbers(make_launch, drawn):
     picture = drawn(memory_chart.figure([make_launch()]))
     for text in ("k, NVIDIA H200", "loads 4.10 kB", "stores 2.05 kB", "loads 3.07 kB", "loads 1.54 kB",
                  "stores 128 B", "loads 1.28 kB", "stores 640 B", "25.00 %", "75.00 %", "1.92 kB",
-                 "133 blocks", "2.03 kFLOP", "325 wavefronts", "310 by conflicts"):  # fmt: skip
+                 "133 blocks", "2.03 kFLOP", "code in the loads", "512 B", "325 wavefronts",
+                 "310 by conflicts"):  # fmt: skip
         assert text in picture.texts
     assert picture.flaws == []
     assert picture.named("DRAM-L2-read").get_hatch() == style.MODELLED_HATCH
@@ -69,6 +70,14 @@ def test_the_launches_of_a_kernel_are_added_up(make_launch, drawn):
 def test_dirty_bytes_of_warm_launches_are_not_added_up(make_launch):
     run = Run("both", (make_launch(l2="warm"), make_launch(l2="warm")))
     assert run.total.counters.hierarchy.dirty_bytes == 1920
+
+
+def test_loads_of_dram_are_data_and_code_of_all_launches(make_launch, drawn):
+    run = Run("both", (make_launch(), make_launch()))
+    picture = drawn(memory_chart.figure([run]))
+    assert edges(memory_chart.traffic(run.total))["DRAM", "L2", "read"] == 2 * (1024 + 512)
+    assert {"loads 3.07 kB", "code in the loads", "1.02 kB"} <= set(picture.texts)
+    assert "code in the loads" not in drawn(memory_chart.figure([make_launch(engine="oracle")])).texts
 
 
 def test_what_was_not_counted_is_na_and_never_0(make_launch, drawn):

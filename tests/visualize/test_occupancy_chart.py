@@ -6,8 +6,28 @@ import pytest
 
 from gpusim.errors import BadOption
 from gpusim.launch import Registers
+from gpusim.occupancy import occupancy
 from visualize import occupancy_chart, style
 from visualize.run import Run
+
+
+def margins(point):
+    """Return the pixels between the edge of a point and the frame: left, right, below, above."""
+    ax, radius = point.axes, point.get_markersize() / 2 * point.get_figure().dpi / 72
+    (x, y), frame = ax.transData.transform(point.get_xydata())[0], ax.get_window_extent()
+    return x - radius - frame.x0, frame.x1 - x - radius, y - radius - frame.y0, frame.y1 - y - radius
+
+
+@pytest.mark.parametrize("threads", [32, 1024])
+def test_the_point_touches_no_frame_and_the_panels_are_of_one_width(make_launch, drawn, threads):
+    arch = make_launch().arch
+    edge = make_launch(kernel="k" * 90, block=(threads, 1, 1), registers=Registers(16, "given"),
+                       occupancy=occupancy(arch, threads, 16, 0, 0))  # fmt: skip
+    picture = drawn(occupancy_chart.figure([edge]))
+    for name in ("threads", "registers", "shared"):
+        assert min(margins(picture.named(f"{name}-here"))) > 1
+    widths = [ax.get_window_extent().width for ax in picture.figure.axes]
+    assert max(widths) - min(widths) < 0.1 * min(widths)
 
 
 def test_the_stairs_are_the_limits_of_the_h200(make_launch, drawn):

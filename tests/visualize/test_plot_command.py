@@ -74,7 +74,11 @@ def original(runs):
         (["heatmap", "no.json"], "heatmap runs kernels, and no.json holds launches; they can be drawn as me"),
         (["sweep", "no.json", "--over", "n=1"], "sweep runs kernels, and no.json holds"),
         (["roofline", "no.json", "--gpu", "h100"], "no.json was simulated already: it takes no --gpu"),
-        (["roofline", "no.json", "--n", 3], "plot has no option --n; it has: none (of the kernels)"),
+        (["roofline", "no.json", "--n", 3], "option --n; no.json holds launches that ran already"),
+        (["roofline", "no.json", "vec_add", "--N", 3], "no option --N; it has: --n (of the kernels)"),
+        (["roofline", "vec_add", "--out", ""], "--out is empty; name a file"),
+        (["roofline", "vec_add", "--out="], "--out is empty; name a file"),
+        (["roofline", "transpose"], "roofline: transpose"),
     ],
 )
 def test_a_mistake_is_one_message_and_no_file(tmp_path, monkeypatch, capsys, words, message):
@@ -83,6 +87,16 @@ def test_a_mistake_is_one_message_and_no_file(tmp_path, monkeypatch, capsys, wor
     error = capsys.readouterr().err
     assert message in error and error.startswith("error: ") and error.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [
+    ("plot", "roofline", "flash_forward", "--out", "a.jpg"), ("plot", "pipeline", "flash_forward", "--out="),
+    ("animate", "flash_forward", "--out", "a.png"), ("timeline", "flash_forward", "--out=a.txt"),
+])  # fmt: skip
+def test_a_wrong_ending_is_refused_before_a_kernel_is_loaded(monkeypatch, words):
+    monkeypatch.setattr(cli, "kernels_among", None)
+    monkeypatch.setattr(cli, "kernel_among", None)
+    assert cli.run(words) == 2
 
 
 def test_a_kernel_of_a_file_is_drawn(tmp_path, monkeypatch):
@@ -120,3 +134,14 @@ def test_a_kernel_and_a_saved_launch_share_a_picture(tmp_path, monkeypatch):
     assert cli.run(["simulate", "vec_add", "--n", "1000", "--format", "json", "--out", "a.json"]) == 0
     assert plot("roofline", "a.json", "vec_add", "--n", 2000) == 0
     assert plot("roofline", "a.json", "vec_add", "--n", 2000, "--measured", "recorded") == 2
+
+
+def test_a_kernel_without_flops_leaves_the_others_their_measured_points(monkeypatch, tmp_path):
+    from visualize import roofline
+
+    seen, figure = [], roofline.figure
+    noted = lambda runs, measured: seen.extend(measured) or figure(runs, measured)  # noqa: E731
+    monkeypatch.setattr(roofline, "figure", noted)
+    words = ("transpose", "vec_add", "--n", 1003, "--measured", "recorded")
+    assert plot("roofline", *words, "--out", tmp_path / "a.png") == 0
+    assert [(at.run, at.label) for at in seen] == [(1, "numba")]

@@ -46,6 +46,18 @@ def test_l2_has_a_roof_where_its_bandwidth_is_known(make_launch, drawn):
     assert "L2, bandwidth not known" in picture.texts and picture.flaws == []
 
 
+def test_a_run_without_flops_is_left_out_and_named(make_launch, drawn):
+    copy = make_launch(kernel="_copy$")
+    copy.counters.arithmetic = Arithmetic()
+    picture = drawn(roofline.figure([copy, make_launch(kernel="other")]))
+    assert "\nWithout a floating-point operation, and so left out: _copy$" in "".join(picture.texts)
+    assert "other" in picture.texts and picture.flaws == []
+    assert picture.named("1-L1").get_marker() == style.kernel_marker(1)  # as in another picture of both
+    assert not picture.figure.findobj(lambda artist: artist.get_gid() == "0-L1")
+    with pytest.raises(BadOption, match=r"_copy\$ does no floating-point operation; choose another kernel"):
+        roofline.figure([copy, copy])
+
+
 def test_kernels_of_two_precisions_have_a_roof_each(make_launch, drawn):
     double = make_launch(kernel="_double$")
     double.counters.arithmetic = Arithmetic(dfma=500)
@@ -59,7 +71,7 @@ def test_a_launch_without_flops_is_refused(make_launch):
     idle = make_launch(kernel="copy")
     idle.counters.arithmetic = Arithmetic()
     with pytest.raises(BadOption, match="copy does no floating-point operation"):
-        roofline.figure([make_launch(), idle])
+        roofline.figure([idle])
 
 
 def test_counters_that_are_not_there_are_named(make_launch):

@@ -27,3 +27,9 @@ def test_modelled_arrows_are_hatched_in_an_svg(make_launch):
     hatched = set(re.findall(r"fill: url\(#(\w+)\); stroke", text))
     assert len(hatched) == 3  # L2 to L1, the two of DRAM in one colour, the key
     assert len(re.findall(r'<rect [^>]*fill-opacity="0.4" fill="#(?:009e73|d55e00)"/>', text)) == 2
+
+
+def test_the_letters_of_an_svg_are_text_and_names_are_no_markup(make_launch):
+    text = svg(memory_chart.figure([make_launch(kernel="<b>_$x$")]))
+    assert ">&lt;b&gt;_$x$, NVIDIA H200</text>" in text and ">loads 4.10 kB</text>" in text
+    assert "<b>" not in text and 'id="DejaVuSans' not in text  # no letter is a path

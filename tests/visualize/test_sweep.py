@@ -35,6 +35,26 @@ def test_a_modelled_metric_is_dashed_and_says_so(make_launch, drawn):
     assert "DRAM Bytes Read (byte, modelled)" in picture.texts and "N" in picture.texts
 
 
+def test_a_sweep_of_zeros_says_so_on_an_axis_up_to_one(make_launch, drawn):
+    picture = drawn(sweep.figure([at(make_launch, "a", n, sectors=0) for n in (1, 2, 3)], "N", SECTORS))
+    assert "\n0 at every N" in "\n".join(picture.texts)
+    low, high = picture.figure.axes[0].get_ylim()
+    assert (low, high) == pytest.approx((-0.05, 1.05))
+    some = drawn(sweep.figure([at(make_launch, "a", n, sectors=4 * n) for n in (0, 1)], "N", SECTORS))
+    assert "0 at every N" not in "\n".join(some.texts)
+
+
+@pytest.mark.parametrize("sectors", [(0, 0, 0), (0, 4, 8), (4, 5, 6), (4, 400, 40000)])
+def test_no_mark_touches_the_frame(make_launch, drawn, sectors):
+    runs = [at(make_launch, "a", n, each) for n, each in zip((1, 2, 16), sectors, strict=True)]
+    picture = drawn(sweep.figure(runs, "N", SECTORS))
+    line, frame = picture.named("line-0"), picture.figure.axes[0].get_window_extent()
+    radius = line.get_markersize() / 2 * picture.figure.dpi / 72
+    for x, y in line.axes.transData.transform(line.get_xydata()):
+        assert min(x - frame.x0, frame.x1 - x, y - frame.y0, frame.y1 - y) > radius + 1
+    assert picture.flaws == []
+
+
 def test_several_launches_are_added_up_and_rates_are_made_of_the_sums(make_launch):
     launch, other = make_launch(options={"N": 1}), make_launch(options={"N": 1})
     other.counters.hierarchy.l1_load_hits = 96

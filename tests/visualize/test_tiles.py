@@ -53,3 +53,16 @@ def test_an_array_that_runs_backwards_begins_at_its_last_element():
 @pytest.mark.parametrize("shape", [(), (0,), (5, 0), (1, 1)])
 def test_every_shape_has_a_tile(shape):
     assert grid_of(place(0, shape)).size == 1
+
+
+@pytest.mark.parametrize("heads", [1, 2, 4, 8])
+def test_a_few_long_rows_are_folded_as_one_is(heads):
+    grid = grid_of(place(0, (heads, 512 * 64)))
+    assert (grid.down, grid.across, grid.folded) == (32, 8, True)
+    line = 128 * heads  # sectors: a 32nd of all
+    assert grid.row_bytes == 32 * line and grid.tile_of(np.array([line - 1, line])).tolist() == [7, 8]
+
+
+@pytest.mark.parametrize("shape", [(32, 4096), (64, 64), (4, 128), (2, 3, 8), (1, 2, 64)])
+def test_rows_that_are_many_or_short_are_not_folded(shape):
+    assert not grid_of(place(0, shape)).folded
