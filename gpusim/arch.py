@@ -33,12 +33,13 @@ class Arch:
     and cycle.
 
     carveouts_bytes: the shared-memory configurations of an SM, ascending; L1 gets l1_total_bytes minus the
-    one a launch gets. l2_max_dirty_ways: dirty lines a set holds before it writes one back.
-    sm_groups: (GPC, SMs) in the order in which blocks are dealt; gpc_partitions: the L2 partition of each
-    GPC. lrc_most_reads: reads of one line by SMs of a GPC that become one; lrc_window_records: how many
-    records an SM replays while a read is on its way (gpusim/hierarchy.py). dram_granule_bytes: what one L2
-    miss fetches. l2_found_dirty_bytes: what is dirty in a cold L2 before a launch. dram_code_bytes: code and constants that a launch reads from DRAM. l2_bytes_per_second: the
-    peak from L2 to the SMs; None where nobody says or measured it.
+    one a launch gets. l2_max_dirty_ways: dirty lines a set holds before it writes one back. sm_groups: (GPC,
+    SMs) in the order in which blocks are dealt; gpc_partitions: the L2 partition of each GPC. lrc_most_reads:
+    reads of one line by SMs of a GPC that become one; lrc_window_records: how many records an SM replays
+    while a read is on its way (gpusim/hierarchy.py). dram_granule_bytes: what one L2 miss fetches.
+    l2_found_dirty_bytes: what is dirty in a cold L2 before a launch. dram_code_bytes: code and constants that
+    a launch reads from DRAM. l2_bytes_per_second: the peak from L2 to the SMs; None where nobody says or
+    measured it.
     """
 
     name: str
@@ -182,7 +183,7 @@ _H200_SOURCES = _COMMON_SOURCES | {
     "gpc_partitions": "measured: which SMs read a 4 KB chunk without the fabric (fact 48)",
     "lrc_most_reads": "measured: 16 SMs of a GPC that read the same data are 4 streams, 18 are 5 (fact 47)",
     "tpc_count": "measured: launch__tpc_count",
-    "l2_found_dirty_bytes": "measured: launches that sweep L2 and store next to nothing write 2.4 MB (fact 20)",
+    "l2_found_dirty_bytes": "measured: launches that sweep L2 and store hardly anything write 2.4 MB",
     "shared_bytes_per_sm": "measured: device attribute",
     "shared_bytes_per_block_optin": "measured: device attribute",
     "shared_reserved_bytes": "measured: launch__shared_mem_per_block_driver",
@@ -222,8 +223,8 @@ H200 = Arch(
     shared_bytes_per_sm=228 * KB, shared_bytes_per_block_optin=227 * KB, carveouts_bytes=_HOPPER_CARVEOUTS,
     l1_total_bytes=256 * KB, l2_bytes=60 * KB * KB, sm_groups=_HOPPER_GROUPS, sm_clock_hz=1_980_000_000,
     memory_clock_hz=3_201_000_000, memory_bus_bits=6016, dram_bytes_per_second=4_800_000_000_000,
-    l2_bytes_per_second=94 * 64 * 1_710_000_000, l2_found_dirty_bytes=2_400_000, fp32_lanes=128, fp64_lanes=64,
-    tensor_f16_flops_per_cycle=4096, sources=_H200_SOURCES)
+    l2_bytes_per_second=94 * 64 * 1_710_000_000, l2_found_dirty_bytes=2_400_000, fp32_lanes=128,
+    fp64_lanes=64, tensor_f16_flops_per_cycle=4096, sources=_H200_SOURCES)
 
 H100 = Arch(
     name="h100", title="NVIDIA H100 SXM 80GB", compute_capability="9.0", validated=False, sm_count=132,

@@ -64,8 +64,10 @@ def clear(cache: Cache) -> None:
 
 
 def leave_dirty(cache: Cache, sectors: int) -> None:
-    """Put so many dirty sectors of somebody else into empty caches, evenly: one line a set, in the way that is
-    given away last. More than fit are left out."""
+    """Put so many dirty sectors of somebody else into empty caches, as far as they fit.
+
+    Evenly: one line a set, in the way that is given away last.
+    """
     words = cache.words.reshape(-1, WORDS)
     places = np.arange(len(words) + 1) * min(sectors, 4 * len(words)) // len(words)
     nibbles = (np.uint64(1) << np.diff(places).astype(np.uint64)) - np.uint64(1)

@@ -112,9 +112,10 @@ class Hierarchy:
     l2_promoted: sectors that nobody asked for and that came with a missing one of their DRAM granule; not in
     l2_misses, but in ncu's lts__t_sectors_srcunit_tex_lookup_miss.
     dram_read_bytes: data only, code and constants apart in dram_code_bytes (modelled constant of the card).
-    dram_write_bytes: written back during the launch, but for dram_found_bytes: what somebody else left dirty
-    in L2 and this launch drove out (modelled constant of the card). dirty_bytes: still dirty in L2 at its end, with warm
-    caches whichever launch wrote it; a state, so that only gpusim/report.py knows what a total of it is.
+    dram_write_bytes: written back during the launch, but for dram_found_bytes: what somebody else left
+    dirty in L2 and this launch drove out (modelled constant of the card). dirty_bytes: still dirty in L2 at
+    its end, with warm caches whichever launch wrote it; a state, so that only gpusim/report.py knows what a
+    total of it is.
     """
 
     l1_load_hits: int = 0

@@ -5,8 +5,9 @@ program. L1 caches loads of global and local memory (fact 7 of the recorded H200
 the missing sectors of a line at once, and stores go through: they fill nothing in L1, and a sector that L1
 holds stays valid, as it is updated. RED and ATOM are done in L2 and end the copy in their SM's L1. L1s are
 empty at the start of a launch; L2 is with l2="cold" (as ncu measures), but for dirty lines of somebody else
-(fact 20), and is as the launch before left it with l2="warm". Reads of several SMs become one where they are close in turns (gpusim/lrc.py). All of it is
-modelled, local stores as write-through among it. What it leaves out: time, so the turns stand for it.
+(fact 20), and is as the launch before left it with l2="warm". Reads of several SMs become one where they
+are close in turns (gpusim/lrc.py). All of it is modelled, local stores as write-through among it. What it
+leaves out: time, so the turns stand for it.
 Checked by `l1tex__t_sectors_pipe_lsu_mem_global_op_ld_lookup_*`, `lts__t_sectors_*` and `dram__bytes_*`.
 """
 

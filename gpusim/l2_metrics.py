@@ -167,8 +167,8 @@ def _dram() -> list[Metric]:
             "dram__bytes_write.sum", "byte", "DRAM Bytes Written", MODELLED,
             hierarchy("dram_write_bytes", "dram_found_bytes"),
             "Bytes written back to DRAM during the launch.", "dirty sectors that L2 gives up",
-            "It does not count what is still dirty at the end. It counts what somebody else left dirty in a cold "
-            "L2 (gpusim__dram_found_bytes.sum)."),
+            "It does not count what is still dirty at the end. It counts what somebody else left dirty in a "
+            "cold L2 (gpusim__dram_found_bytes.sum)."),
         _table(
             "dram__bytes.sum", "byte", "DRAM Bytes", MODELLED,
             hierarchy("dram_read_bytes", "dram_code_bytes", "dram_write_bytes", "dram_found_bytes"),
@@ -191,8 +191,9 @@ def _dram() -> list[Metric]:
             "a constant of the GPU, see gpusim/arch.py", "It does not follow the kernel's length."),
         _table(
             "gpusim__dram_written_back_bytes.sum", "byte", "Bytes Written Back To DRAM", MODELLED,
-            hierarchy("dram_write_bytes"), "Bytes that launches wrote and that reach DRAM during the launch.",
-            "dirty sectors that L2 gives up", "It does not count what somebody else left dirty in a cold L2."),
+            hierarchy("dram_write_bytes"), "Bytes that launches wrote and that reach DRAM in this one.",
+            "dirty sectors that L2 gives up",
+            "It does not count what somebody else left dirty in a cold L2."),
         _table(
             "gpusim__dram_found_bytes.sum", "byte", "DRAM Bytes Written For Others", MODELLED,
             hierarchy("dram_found_bytes"),

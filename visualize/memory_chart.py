@@ -3,8 +3,8 @@
 Bytes are sectors of 32 bytes, those of shared memory what the threads ask for. One chart a run, all on one
 scale: an arrow is as wide as its bytes, at shared memory on a scale of its own. What L1 and L2 do about
 requests is modelled, so reads beyond L1 and all of DRAM are hatched. Loads of DRAM are data and code (what
-instruction fetches ask for); the box says how much of them is code. What it leaves out: time, constant
-memory, and the fabric between the halves of L2.
+instruction fetches ask for), stores also what somebody else left dirty in L2; the box says how much. What
+it leaves out: time, constant memory, and the fabric between the halves of L2.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def traffic(launch: Launch) -> nx.MultiDiGraph:
         add("threads", "L1", "atomic", SECTOR_BYTES * atomics, False)
         add("L1", "L2", "atomic", SECTOR_BYTES * (h.l2_red + h.l2_atom), False, known)
     add("DRAM", "L2", "read", h.dram_read_bytes + h.dram_code_bytes, True, known)
-    add("L2", "DRAM", "write", h.dram_write_bytes, True, known)
+    add("L2", "DRAM", "write", h.dram_write_bytes + h.dram_found_bytes, True, known)
     add("shared", "threads", "read", c.shared_load.bytes + c.shared_matrix.bytes, False)
     add("threads", "shared", "write", c.shared_store.bytes + c.shared_async.bytes, False)
     if c.shared_atom.requests:
@@ -127,7 +127,9 @@ def words(run: Run) -> dict[str, list[str]]:
         "L2": ["L2", "hit rate", _percent(run.value("lts__t_sector_hit_rate.pct")),
                "dirty at the end", style.quantity(h.dirty_bytes if known else None, "B")],
         "DRAM": ["DRAM", style.quantity(arch.dram_bytes_per_second, "B/s"), "(data sheet)",
-                 *(["code in the loads", style.quantity(h.dram_code_bytes, "B")] if known else [])],
+                 *(["code in the loads", style.quantity(h.dram_code_bytes, "B")] if known else []),
+                 *(["others' in the stores", style.quantity(h.dram_found_bytes, "B")]
+                   if known and h.dram_found_bytes else [])],
     }  # fmt: skip
 
 
