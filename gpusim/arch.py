@@ -1,9 +1,9 @@
 """Hardware descriptions: what one GPU has, each number with its source.
 
 What it models: the limits that decide which launches run and how many blocks share an SM, the sizes of the
-caches, and the peaks of the roofline. What it leaves out: latencies and anything that needs a model of time;
-clocks and lanes feed peaks only, never a count. Checked by `launch__occupancy_limit_*`, `launch__sm_count`,
-and the hit rates for the cache sizes.
+caches, and the peaks of the roofline. Latencies and other times are in gpusim/timing.py. What it leaves out:
+what no count, peak or time here needs; clocks and lanes feed peaks and the time estimate, never a count.
+Checked by `launch__occupancy_limit_*`, `launch__sm_count`, and the hit rates for the cache sizes.
 
 `Arch.sources` names the origin of every field. "measured": counted or reported by the H200 of the recorded
 data (driver 580, CUDA 13.0, ncu 2025.3.1). "modelled": chosen so that the simulated counters fit those
@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpusim.errors import UnknownName
+from gpusim.timing import AMPERE, HOPPER, HOPPER_UNTRIED, Timing
 
 KB = 1024
 GUIDE = "CUDA C++ Programming Guide, table Technical Specifications per Compute Capability"
@@ -91,6 +92,7 @@ class Arch:
     tensor_f16_flops_per_cycle: int
     xu_lanes: int = 16
     lsu_lanes: int = 32
+    timing: Timing
     sources: Mapping[str, str] = field(compare=False, repr=False, default_factory=dict)
 
     @property
@@ -118,12 +120,16 @@ class Arch:
         """Return every number and name (not the sources) by field name, tuples as lists: what JSON can
         hold."""
         pairs = ((f.name, getattr(self, f.name)) for f in dataclasses.fields(self) if f.name != "sources")
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in pairs}
+        return {name: _plain(value) for name, value in pairs}
 
     def fingerprint(self) -> str:
         """Return 12 hex digits that change when any value changes, so that two files say whether they mean
         the same GPU."""
         return fingerprint_of(self.values())
+
+
+def _plain(value: object) -> object:
+    return value.values() if isinstance(value, Timing) else list(value) if isinstance(value, tuple) else value
 
 
 def fingerprint_of(values: Mapping[str, object]) -> str:
@@ -174,6 +180,7 @@ _COMMON_SOURCES = {
     "1.41 GHz",
     "l2_bytes_per_second": "unknown: no public document says it",
     "memory_bus_bits": "data sheet",
+    "timing": "gpusim/timing.py: each number with a source of its own",
     "memory_clock_hz": "data sheet: bandwidth / (2 transfers x bus width)",
 }
 
@@ -224,7 +231,7 @@ H200 = Arch(
     l1_total_bytes=256 * KB, l2_bytes=60 * KB * KB, sm_groups=_HOPPER_GROUPS, sm_clock_hz=1_980_000_000,
     memory_clock_hz=3_201_000_000, memory_bus_bits=6016, dram_bytes_per_second=4_800_000_000_000,
     l2_bytes_per_second=94 * 64 * 1_710_000_000, l2_found_dirty_bytes=2_400_000, fp32_lanes=128,
-    fp64_lanes=64, tensor_f16_flops_per_cycle=4096, sources=_H200_SOURCES)
+    fp64_lanes=64, tensor_f16_flops_per_cycle=4096, timing=HOPPER, sources=_H200_SOURCES)
 
 H100 = Arch(
     name="h100", title="NVIDIA H100 SXM 80GB", compute_capability="9.0", validated=False, sm_count=132,
@@ -232,7 +239,7 @@ H100 = Arch(
     carveouts_bytes=_HOPPER_CARVEOUTS, l1_total_bytes=256 * KB, l2_bytes=50 * KB * KB,
     sm_groups=_HOPPER_GROUPS, sm_clock_hz=1_980_000_000, memory_clock_hz=2_619_000_000, memory_bus_bits=5120,
     dram_bytes_per_second=3_350_000_000_000, fp32_lanes=128, fp64_lanes=64,
-    tensor_f16_flops_per_cycle=4096, sources=_H100_SOURCES)
+    tensor_f16_flops_per_cycle=4096, timing=HOPPER_UNTRIED, sources=_H100_SOURCES)
 
 A100 = Arch(
     name="a100", title="NVIDIA A100 SXM 80GB", compute_capability="8.0", validated=False, sm_count=108,
@@ -240,7 +247,7 @@ A100 = Arch(
     carveouts_bytes=_AMPERE_CARVEOUTS, l1_total_bytes=192 * KB, l2_bytes=40 * KB * KB,
     sm_groups=_AMPERE_GROUPS, sm_clock_hz=1_410_000_000, memory_clock_hz=1_593_000_000, memory_bus_bits=5120,
     dram_bytes_per_second=2_039_000_000_000, l2_bytes_per_second=5120 * 1_410_000_000, fp32_lanes=64,
-    fp64_lanes=32, tensor_f16_flops_per_cycle=2048, sources=_A100_SOURCES)
+    fp64_lanes=32, tensor_f16_flops_per_cycle=2048, timing=AMPERE, sources=_A100_SOURCES)
 
 ARCHES: dict[str, Arch] = {arch.name: arch for arch in (H200, H100, A100)}
 

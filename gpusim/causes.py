@@ -153,6 +153,10 @@ def _tensor_path(d: Difference) -> bool:
     return d.named("ops_path_tensor") and d.launch.counters.tensor.fp8 > 0
 
 
+def _time_estimate(d: Difference) -> bool:
+    return d.named("time_duration", "cycles_elapsed", "warps_active", "per_second", "_throughput")
+
+
 def _capacity(d: Difference) -> bool:
     return d.named("hit", "lookup_miss", "srcunit_tex_op_read", "srcunit_ltcfabric", "lts__t_sectors",
                    "dram__bytes_read", "dram__sectors_read", "dram__bytes.sum")
@@ -173,6 +177,7 @@ CAUSES: dict[str, Callable[[Difference], bool]] = {
     "constants made by HFMA2": _constants,
     "parameters read by LDC": _parameters,
     "as compiled": _compiled,
+    "time estimate": _time_estimate,
     "cache policy": _capacity,
 }
 """Cause -> whether it applies to a difference, in the order in which they are asked."""

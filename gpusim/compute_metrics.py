@@ -1,8 +1,8 @@
-"""The metrics of arithmetic and of the roofline; and those of time, which are n/a.
+"""The metrics of arithmetic and of the roofline; and those of time that the estimate does not tell, n/a.
 
 FLOPs follow from the thread instructions of each class. The roofline is the data sheet's peak over the
 modelled DRAM bytes: a bound, not a prediction. What it leaves out: issue slots, stalls, tensor cores
-(gpusim/tensor_metrics.py).
+(gpusim/tensor_metrics.py), what the time estimate tells (gpusim/time_metrics.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CLASSES = (
     ("dadd", "64-bit additions"), ("dmul", "64-bit multiplications"), ("dfma", "64-bit fused multiply-adds"),
     ("hadd", "16-bit additions and conversions to 32 bits"), ("hmul", "16-bit multiplications"),
     ("hfma", "16-bit fused multiply-adds"))
-NO_TIME = "It needs a model of time, which this simulator does not have."
+NO_TIME = "It needs more of a model of time than docs/time_estimate.md has."
 NO_SUCH_INSTRUCTION = "The kernel language has no such instruction, so nothing was counted."
 NO_MACHINE_CODE = "It needs the kernel's machine code, which this simulator does not have."
 
@@ -150,12 +150,9 @@ def _time() -> list[Metric]:
         [
             ("dram__cycles_elapsed.avg.per_second", "hz", SPEED, "DRAM Frequency"),
             ("smsp__cycles_elapsed.avg.per_second", "hz", SPEED, "SM Frequency"),
-            ("sm__cycles_elapsed.max", "cycle", SPEED, "Elapsed Cycles"),
             (
                 "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed", "%", SPEED,
                 "Memory Throughput"),
-            ("gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed", "%", SPEED, "DRAM Throughput"),
-            ("gpu__time_duration.sum", "ns", SPEED, "Duration"),
             ("l1tex__throughput.avg.pct_of_peak_sustained_active", "%", SPEED, "L1/TEX Cache Throughput"),
             ("lts__throughput.avg.pct_of_peak_sustained_elapsed", "%", SPEED, "L2 Cache Throughput"),
             ("sm__cycles_active.avg", "cycle", SPEED, "SM Active Cycles"),

@@ -15,6 +15,7 @@ from gpusim.trace import SECTOR_BYTES
 if TYPE_CHECKING:
     from gpusim.arch import Arch
     from gpusim.occupancy import Occupancy
+    from gpusim.work import Work
 
 NOT_COUNTED: dict[str, tuple[str, ...]] = {"oracle": ("arithmetic", "hierarchy")}
 """The parts of Counters that an engine leaves at 0 as it does not count them; n/a everywhere, never 0."""
@@ -140,7 +141,8 @@ class Launch:
     accesses of each line apart by array, with the distance between lanes. uncounted: parts of Counters that
     this launch left at 0 uncounted, beside those that its engine never counts. occupancy: of registers that
     are not known, what it is for the fewest; what follows from them is not shown. as_compiled: what a
-    compiler makes of the shared accesses in `counters`; None where the engine does not tell.
+    compiler makes of the shared accesses in `counters`; None where the engine does not tell. work: what the
+    time estimate needs; None where the engine does not tell.
     """
 
     kernel: str
@@ -166,6 +168,7 @@ class Launch:
     accesses: Sequence[LineAccess] = ()
     uncounted: tuple[str, ...] = ()
     as_compiled: AsCompiled | None = None
+    work: Work | None = None
 
     @property
     def not_counted(self) -> tuple[str, ...]:

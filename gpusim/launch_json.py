@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
-from gpusim.arch import ARCHES, Arch, fingerprint_of
+from gpusim.arch import ARCHES, H200, Arch, fingerprint_of
 from gpusim.counters import AsCompiled, Counters, Issued
 from gpusim.errors import BadOption
 from gpusim.launch import (
@@ -32,6 +32,8 @@ from gpusim.launch import (
 from gpusim.metric import evaluate
 from gpusim.metrics import METRICS, kind
 from gpusim.occupancy import Occupancy, occupancy
+from gpusim.timing import Timing
+from gpusim.work import BlockLengths, Stretch, Work
 
 FORMAT, VERSION = "gpusim-launches", 1
 PLAIN = (
@@ -65,9 +67,18 @@ def to_dict(launch: Launch) -> dict[str, Any]:
         "lines": _lines(launch),
         "accesses": [asdict(access) for access in launch.accesses],
         "as_compiled": asdict(launch.as_compiled) if launch.as_compiled else None,
+        "work": _work_parts(launch.work) if launch.work else None,
         "metrics": _metrics(launch),
     }
     return {key: _plain(value) for key, value in made.items()}
+
+
+def _work_parts(work: Work) -> dict[str, Any]:
+    """Return what the time estimate needs."""
+    return {
+        "stretches": [{"issued": s.issued, "chain": s.chain} for s in work.stretches],
+        "lengths": asdict(work.lengths), "lines": work.lines, "hot_line_sectors": work.hot_line_sectors,
+    }  # fmt: skip
 
 
 def _lines(launch: Launch) -> list[dict[str, Any]]:
@@ -138,7 +149,7 @@ def from_dict(item: dict[str, Any]) -> Launch:
         facts=tuple(Fact(**fact) for fact in item.get("facts", ())),  # a launch may have none to tell
         lines={(str(n["file"]), int(n["line"])): _sparse(n["counters"]) for n in item.get("lines", ())},
         accesses=tuple(LineAccess(**access) for access in item.get("accesses", ())),
-        as_compiled=_as_compiled(item.get("as_compiled")))
+        as_compiled=_as_compiled(item.get("as_compiled")), work=_work(item.get("work")))
 
 
 def _triple(extents: list[int]) -> tuple[int, int, int]:
@@ -152,8 +163,14 @@ def _arch(item: dict[str, Any]) -> Arch:
     fingerprint = values.pop("fingerprint")
     if fingerprint_of(values) != fingerprint:  # of the fields that the file has: an older one lacks some
         raise ValueError(f"the values of GPU {values['name']} do not have the fingerprint {fingerprint}")
-    known = ARCHES.get(str(values["name"]))
-    return Arch(**values, sources=known.sources if known else {})
+    known = ARCHES.get(str(values["name"]), H200)
+    values["timing"] = _timing(values.get("timing"), known.timing)
+    return Arch(**values, sources=known.sources if known.name == values["name"] else {})
+
+
+def _timing(item: dict[str, float] | None, known: Timing) -> Timing:
+    """Return the times of a GPU as they were then, today's where an older file has none."""
+    return known if item is None else Timing(**item, sources=known.sources)
 
 
 def _as_tuple(value: Any) -> Any:
@@ -196,6 +213,14 @@ def _counters(item: dict[str, Any], not_counted: Sequence[str]) -> Counters:
 def _as_compiled(item: dict[str, Any] | None) -> AsCompiled | None:
     """Return what a compiler makes of the shared accesses; None where the engine did not tell."""
     return AsCompiled(**{name: Issued(**counts) for name, counts in item.items()}) if item else None
+
+
+def _work(item: dict[str, Any] | None) -> Work | None:
+    """Return what the time estimate needs; None where the engine did not tell, and in older files."""
+    if item is None:
+        return None
+    made = tuple(Stretch(s["issued"], s["chain"]) for s in item["stretches"])
+    return Work(made, BlockLengths(**item["lengths"]), int(item["lines"]), int(item["hot_line_sectors"]))
 
 
 def _sparse(item: dict[str, Any]) -> Counters:

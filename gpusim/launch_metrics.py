@@ -1,7 +1,7 @@
 """The metrics of a launch's shape, resources and occupancy; sections Launch Statistics and Occupancy.
 
 All follow from the launch and from gpusim/occupancy.py; none needs the kernel to have run. Achieved occupancy
-is n/a: it needs a model of time. The names and the values were checked on every recorded launch (`launch__*`
+is in gpusim/time_metrics.py. The names and the values were checked on every recorded launch (`launch__*`
 of 237 launches).
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from gpusim.launch import Launch
-from gpusim.metric import EXACT, MODELLED, UNAVAILABLE, Formula, Metric, Value
+from gpusim.metric import EXACT, MODELLED, Formula, Metric, Value
 from gpusim.occupancy import waves
 
 STATS, OCCUPANCY = "LaunchStats", "Occupancy"
@@ -196,15 +196,7 @@ def _occupancy() -> list[Metric]:
             lambda x: x.occupancy.theoretical_pct, "Resident warps of the most an SM can hold.",
             "100 * warps / 64", "It does not see a grid too small to fill the SMs.",
             "Raise the limit that is smallest.", from_registers=True),
-        _no_time("sm__warps_active.avg.pct_of_peak_sustained_active", "%", "Achieved Occupancy"),
-        _no_time("sm__warps_active.avg.per_cycle_active", "warp", "Achieved Active Warps Per SM"),
     ]
-
-
-def _no_time(name: str, unit: str, label: str) -> Metric:
-    return Metric(
-        name, unit, OCCUPANCY, label, UNAVAILABLE, None, "Warps that are active in an average cycle.",
-        excludes="It needs a model of time, which this simulator does not have.")
 
 
 METRICS: tuple[Metric, ...] = (*_shape(), *_resources(), *_occupancy())

@@ -273,7 +273,6 @@ def _constant() -> list[Metric]:
 
 def _time() -> list[Metric]:
     rows = [
-        ("dram__bytes.sum.per_second", "byte/second", "Memory Throughput"),
         ("gpu__compute_memory_access_throughput.avg.pct_of_peak_sustained_elapsed", "%", "Mem Busy"),
         ("gpu__compute_memory_request_throughput.avg.pct_of_peak_sustained_elapsed", "%", "Max Bandwidth"),
         ("sm__memory_throughput.avg.pct_of_peak_sustained_elapsed", "%", "Mem Pipes Busy"),
@@ -281,7 +280,7 @@ def _time() -> list[Metric]:
     return [
         Metric(
             name, unit, HEAD, label, UNAVAILABLE, None, "Traffic over time.",
-            excludes="It needs a model of time, which this simulator does not have.")
+            excludes="It needs more of a model of time than docs/time_estimate.md has.")
         for name, unit, label in rows
     ]
 

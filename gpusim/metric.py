@@ -1,8 +1,8 @@
 """What one metric is: name, unit, place in the report, formula, and the sentences that say what it counts.
 
-The tables are in launch_metrics.py, memory_metrics.py, l2_metrics.py and compute_metrics.py; look-ups are in
-metrics.py. What it leaves out: counting. A formula reads a Launch and never changes it. `formula` None means
-that this simulator cannot answer: n/a, never 0.
+The tables are in launch_metrics.py, memory_metrics.py, l2_metrics.py, compute_metrics.py and
+time_metrics.py; look-ups are in metrics.py. What it leaves out: counting. A formula reads a Launch and never
+changes it. `formula` None means that this simulator cannot answer: n/a, never 0.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 that is unambiguous.
 
 What it leaves out: the definitions (launch_metrics.py, memory_metrics.py, l2_metrics.py, compute_metrics.py,
-tensor_metrics.py, move_metrics.py) and text for people (explain.py).
+tensor_metrics.py, move_metrics.py, time_metrics.py) and text for people (explain.py).
 """
 
 from __future__ import annotations
@@ -10,7 +10,15 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from gpusim import compute_metrics, l2_metrics, launch_metrics, memory_metrics, move_metrics, tensor_metrics
+from gpusim import (
+    compute_metrics,
+    l2_metrics,
+    launch_metrics,
+    memory_metrics,
+    move_metrics,
+    tensor_metrics,
+    time_metrics,
+)
 from gpusim.errors import UnknownName
 from gpusim.launch import Launch
 from gpusim.metric import EXACT, MODELLED, SECTIONS, UNAVAILABLE, Metric, Value, answers, evaluate
@@ -35,8 +43,8 @@ __all__ = [
 
 
 def _in_section_order() -> tuple[Metric, ...]:
-    made = (*launch_metrics.METRICS, *memory_metrics.METRICS, *l2_metrics.METRICS, *compute_metrics.METRICS,
-            *tensor_metrics.METRICS, *move_metrics.METRICS)
+    made = (*time_metrics.METRICS, *launch_metrics.METRICS, *memory_metrics.METRICS, *l2_metrics.METRICS,
+            *compute_metrics.METRICS, *tensor_metrics.METRICS, *move_metrics.METRICS)
     order = list(SECTIONS)
     return tuple(sorted(made, key=lambda m: order.index(m.section)))
 

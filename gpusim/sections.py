@@ -2,8 +2,8 @@
 comes from.
 
 The last column says `exact` (arithmetic decides), `modelled` (a policy of the hardware decides, see
-gpusim/arch.py), for registers `given`, `recorded` or `estimated`, and n/a where a model of time would be
-needed. Section names are ncu's identifiers; ours have names of their own.
+gpusim/arch.py), for registers `given`, `recorded` or `estimated`, and `not timed` where there is no time
+estimate. Section names are ncu's identifiers; ours have names of their own.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from functools import partial
 from gpusim import facts, metrics, shared_tables, tensor_metrics
 from gpusim.advice import LIMITER_WORDS, Advice, advise
 from gpusim.arch import Arch
+from gpusim.clock import NAMES, estimate
 from gpusim.counters import Arithmetic, Counters, Hierarchy, SpaceCounts, Tensor
 from gpusim.errors import UnknownName
 from gpusim.launch import UNKNOWN, Launch, counter, is_counted
@@ -23,10 +24,11 @@ from gpusim.occupancy import Occupancy
 from gpusim.scheduler import wave_statistics
 from gpusim.table import Cell, Table
 from gpusim.tensor_metrics import tensor_flops
+from gpusim.time_metrics import sm_busy_pct
 from gpusim.trace import SECTOR_BYTES
 
 L1_HIT_RATE = "l1tex__t_sector_hit_rate.pct"
-EXACT, MODELLED, NO_TIME, NOT_THERE = "exact", "modelled", "needs time", shared_tables.NOT_THERE
+EXACT, MODELLED, NO_TIME, NOT_THERE = "exact", "modelled", "not timed", shared_tables.NOT_THERE
 FLOP_CLASSES = (
     ("ffma", "FFMA", "fma", 2), ("fmul", "FMUL", "fma", 1), ("fadd", "FADD", "fma", 1),
     ("dfma", "DFMA", "fp64", 2), ("dmul", "DMUL", "fp64", 1), ("dadd", "DADD", "fp64", 1),
@@ -65,6 +67,42 @@ def flops(arithmetic: Arithmetic) -> tuple[int, int, int]:
 def replayed(launch: Launch) -> bool:
     """Return whether arithmetic, L1 hits, L2 and DRAM were counted: the oracle counts accesses only."""
     return is_counted(launch, "arithmetic") and is_counted(launch, "hierarchy")
+
+
+def time_source(launch: Launch) -> str:
+    """Return what a number is that follows from the time estimate."""
+    return MODELLED if estimate(launch) else NO_TIME
+
+
+def timed(launch: Launch, name: str) -> Row:
+    """Return the row of a metric of time; n/a where the engine did not count what it follows from."""
+    metric = metrics.find(name)
+    return metric.label, metric.unit, metrics.value(launch, name), time_source(launch)
+
+
+def speed(launch: Launch) -> Section | None:
+    """Return the section GPU Speed Of Light Throughput: the time estimate, and what bounds the launch.
+
+    None where there is none.
+    """
+    found = estimate(launch)
+    if found is None:
+        return None
+    rows = [timed(launch, name) for name in TIMES]
+    parts = sorted(found.parts.items(), key=lambda part: -part[1])[:PARTS_SHOWN]
+    table = Table(
+        ("Part", "Cycles Alone", "Of The Time", "Source"),
+        tuple((NAMES[name], round(cycles), min(100.0, 100 * cycles / found.cycles), MODELLED)
+              for name, cycles in parts), "lrrl")  # fmt: skip
+    prose = (f"Bound by {NAMES[found.bound]}, {100 * found.bound_share:.0f} % of the time. Estimated from "
+             "the counters; docs/time_estimate.md says how, and how far it is off.",)
+    return Section("SpeedOfLight", "GPU Speed Of Light Throughput", (metrics_table(rows), table), prose)
+
+
+TIMES = (
+    "gpu__time_duration.sum", "sm__cycles_elapsed.max",
+    "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed", "gpusim__roofline_achieved_fp32.pct")
+PARTS_SHOWN = 4
 
 
 def launch_statistics(launch: Launch) -> Section:
@@ -135,7 +173,7 @@ def occupancy(launch: Launch) -> Section:
     waves = wave_statistics(_product(launch.grid), o.blocks_per_sm, launch.arch.sm_count)
     rows = [
         *block_limits(o, sureness(launch)),
-        ("Achieved Occupancy", "%", None, NO_TIME),
+        timed(launch, "sm__warps_active.avg.pct_of_peak_sustained_active"),
         ("Waves", "wave", known(launch, waves.waves), sureness(launch)),
         ("Blocks In The Last Wave", "block", known(launch, waves.tail_blocks or waves.slots_per_wave),
          sureness(launch)),
@@ -190,7 +228,7 @@ def memory(launch: Launch) -> Section:
         ("Bytes Stored By Threads", "byte", value("gpusim__stored_bytes.sum"), EXACT),
         ("Bytes Written Back To DRAM", "byte", value("gpusim__dram_written_back_bytes.sum"), MODELLED),
         ("Bytes Dirty In L2 At The End", "byte", value("gpusim__l2_dirty_bytes_end.sum"), MODELLED),
-        ("Memory Throughput", "byte/second", None, NO_TIME),
+        timed(launch, "dram__bytes.sum.per_second"),
     ]
     shared, constant = shared_tables.shared_memory(launch), constant_memory(launch.counters)
     tables = (metrics_table(rows), levels(launch), *shared, *constant)
@@ -293,7 +331,7 @@ def compute(launch: Launch) -> Section | None:
         *([("FLOPs, 16 bit", "flop", half, EXACT)] if half else []),
         ("Warp Instructions, Pipe XU", "inst", a.xu_warps, MODELLED),
         ("Barriers Passed By Warps", "warp", launch.counters.barriers, EXACT),
-        ("SM Busy", "%", None, NO_TIME),
+        ("SM Busy", "%", sm_busy_pct(launch) if estimate(launch) else None, time_source(launch)),
     ]
     return Section("ComputeWorkloadAnalysis", "Compute Workload Analysis", (metrics_table(summary), *tables))
 
@@ -459,6 +497,7 @@ def source_counters(launch: Launch) -> Section:
 SOURCE = "SourceCounters"
 """The section that stands in a report only where it is asked for: --by-line, or --section."""
 SECTIONS: dict[str, tuple[str, Callable[[Launch], Section | None]]] = {
+    "SpeedOfLight": ("GPU Speed Of Light Throughput", speed),
     "LaunchStats": ("Launch Statistics", launch_statistics),
     "Occupancy": ("Occupancy", occupancy),
     "MemoryWorkloadAnalysis": ("Memory Workload Analysis", memory),

@@ -40,6 +40,7 @@ from dsl.passes.intervals import Intervals, Limits
 from dsl.passes.needs import counting_slice, estimate_registers, register_arrays_of
 from dsl.passes.shapes import Shapes
 from dsl.passes.ssa import Ssa, build
+from dsl.passes.stretches import Plan, plans
 from dsl.semantics import messages
 from dsl.semantics.lane_ops import DTYPES
 from dsl.warpir import ir
@@ -141,6 +142,11 @@ class Compiled:
     def named_sites(self) -> list[Site]:
         """Return what the access sites of trace records are, by their numbers."""
         return [Site(i.array, i.loc.file, i.loc.line) for _, i in (*self.sites, *self.moves)]
+
+    @cached_property
+    def plans(self) -> tuple[Plan, ...]:
+        """Return the stretches of the kernel, for the time estimate."""
+        return plans(self.ssa, self.register_arrays)
 
     @cached_property
     def orders_blocks(self) -> bool:

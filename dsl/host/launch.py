@@ -25,12 +25,14 @@ from dsl.host.device import Device, Placed, place_arguments, private_copies, ses
 from dsl.host.dispatcher import Dispatcher, dimensions
 from dsl.host.overloads import registers_of
 from dsl.passes.as_compiled import IssueCount
+from dsl.passes.stretches import LaunchStretches
 from dsl.semantics import messages
 from dsl.types import AnyType, arg_type, leaves
 from dsl.types.signature import cast_scalars
 from dsl.warpir import ir
 from gpusim import session
 from gpusim.arch import Arch
+from gpusim.block_lengths import BlockTally
 from gpusim.counters import AsCompiled, Counters, Hierarchy
 from gpusim.errors import BadOption, KernelMistake, LaunchRefused, UnsupportedFeature, UserError
 from gpusim.launch import Launch, LineAccess, Registers
@@ -39,6 +41,7 @@ from gpusim.observer import Place
 from gpusim.occupancy import check_launch, occupancy, opt_in_note
 from gpusim.scheduler import shuffled, waves
 from gpusim.table import counted
+from gpusim.work import Work
 
 ENGINES = ("auto", "compiled", "ir", "oracle")
 LOCAL_BYTES_LIMIT = 512 * 1024
@@ -59,6 +62,7 @@ class _Counted:
     lines: dict[tuple[str, int], Counters] = field(default_factory=dict)
     accesses: Sequence[LineAccess] = ()
     as_compiled: AsCompiled | None = None
+    work: Work | None = None
 
 
 def launch_in_session(
@@ -304,6 +308,7 @@ class _Run:
             lines=counted.lines,
             accesses=counted.accesses,
             as_compiled=counted.as_compiled,
+            work=counted.work,
             l2=self.device.l2,
             engine=engine,
             counts_only=self.counts_only,
@@ -335,11 +340,14 @@ class _Run:
             self.compiled, self.grid, params, memory, shared_bytes, self.max_steps, self.device.threads,
             self.device.atomic_order,
         )  # fmt: skip
-        hierarchy = self._replayed(run.wave, progress)
+        blocks = BlockTally(self.compiled.orders_blocks)
+        hierarchy = self._replayed(run.wave, progress, blocks)
         tally = run.tally()
         counters = _with_hierarchy(tally.counters(), hierarchy)
         lines = {(loc.file, loc.line): c for loc, c in tally.by_line().items()}
-        return _Counted(counters, tally.notes(), lines, LineAccesses(tally, params), tally.as_compiled())
+        work = self._work(tally.block_execs, blocks)
+        accesses = LineAccesses(tally, params)
+        return _Counted(counters, tally.notes(), lines, accesses, tally.as_compiled(), work)
 
     def run_ir(self, progress: Progress | None) -> _Counted:
         """Run the numpy interpreter (dsl/interpreter/run.py)."""
@@ -347,18 +355,20 @@ class _Run:
 
         total, issued = Counters.zero(), IssueCount(self.compiled.issues)
         wraps: messages.Wraps = Counter()
+        execs = np.zeros((len(self.fn.blocks), 2), np.int64)
+        tally = BlockTally(self.compiled.orders_blocks)
 
         def wave(
             first: int, count: int, advance: Callable[[int], None] | None
         ) -> tuple[np.ndarray, np.ndarray]:
-            nonlocal total
+            nonlocal total, execs
             order = self._order(first, count)
             blocks = [first + int(b) for b in order]
             run = interpreter.run(
                 self.fn, self.grid, self.block, self.placed.params, self.device.memory, self.shared_bytes,
                 blocks, self.max_steps, self.strict_index, self.compiled.register_arrays, issued,
             )  # fmt: skip
-            total = total + run.counters
+            total, execs = total + run.counters, execs + run.block_execs
             wraps.update(run.wraps)
             if advance is not None:
                 advance(count)
@@ -366,9 +376,10 @@ class _Run:
             offsets = np.cumsum([0, *(len(t) for t in traces)])
             return np.concatenate([np.zeros(0, np.uint64), *traces]), offsets
 
-        hierarchy = self._replayed(wave, progress)
+        hierarchy = self._replayed(wave, progress, tally)
         notes = messages.wrap_notes(wraps)
-        return _Counted(_with_hierarchy(total, hierarchy), notes, as_compiled=issued.result())
+        return _Counted(_with_hierarchy(total, hierarchy), notes, as_compiled=issued.result(),
+                        work=self._work(execs, tally))
 
     def run_oracle(self, progress: Progress | None) -> _Counted:
         """Run the Python source a thread at a time (dsl/oracle/run.py), on copies; it has no progress to
@@ -396,7 +407,13 @@ class _Run:
             for name, a in arrays
         ]  # fmt: skip
 
-    def _replayed(self, wave: _Wave, progress: Progress | None) -> Hierarchy:
+    def _work(self, execs: np.ndarray, blocks: BlockTally) -> Work:
+        """Return what the time estimate needs; execs: warps and lanes that ran each basic block."""
+        made = LaunchStretches(lambda: self.compiled.plans, execs)
+        lengths = blocks.lengths(self.device.arch, self.occupancy.blocks_per_sm)
+        return Work(made, lengths, blocks.lines, blocks.hot_line_sectors)
+
+    def _replayed(self, wave: _Wave, progress: Progress | None, blocks: BlockTally) -> Hierarchy:
         """Run the grid wave by wave and replay each wave's trace; return the hierarchy's counters."""
         caches = self.device.hierarchy
         caches.begin(self.occupancy.l1_bytes, self.kernel)
@@ -405,6 +422,7 @@ class _Run:
         advance = _advance(progress, messages.linear_count(self.grid))
         for first, count, sm in self._waves():
             records, offsets = wave(first, count, advance)
+            blocks.wave(records, offsets)
             caches.replay(records, offsets, sm, self.device.quantum_records)
         return caches.end()
 
