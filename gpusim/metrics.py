@@ -43,8 +43,8 @@ __all__ = [
 
 
 def _in_section_order() -> tuple[Metric, ...]:
-    made = (*time_metrics.METRICS, *launch_metrics.METRICS, *memory_metrics.METRICS, *l2_metrics.METRICS,
-            *compute_metrics.METRICS, *tensor_metrics.METRICS, *move_metrics.METRICS)
+    made = (*launch_metrics.METRICS, *memory_metrics.METRICS, *l2_metrics.METRICS, *compute_metrics.METRICS,
+            *tensor_metrics.METRICS, *move_metrics.METRICS, *time_metrics.METRICS)
     order = list(SECTIONS)
     return tuple(sorted(made, key=lambda m: order.index(m.section)))
 

@@ -30,8 +30,8 @@ UNROLLED_BY = 4
 UNROLLED_SIZE = 100
 """Instructions of a turn up to which a loop of unknown length is unrolled."""
 SCOREBOARDS = 6
-"""Loads that a warp can wait for apart; more of them that are read once each share registers, and a
-scoreboard, with loads before them."""
+"""Loads that a warp can wait for apart; more of them that are read once each, by arithmetic, share registers,
+and a scoreboard, with loads before them."""
 ENTRY, ENTRY_STEP, ENTRY_DIVISION = 20, 10, 50
 """Instructions before a loop over a range of unknown length: its turns, and their rest by four; more for a
 step other than 1, and for a step that is unknown."""
@@ -216,12 +216,12 @@ class _Cutter:
         for _ in range(turns):
             self.walk.enter(header, last)
             if counts:
-                self.walk.turn(header)
+                self.walk.turn(last)
             self._span(header, last, header)
         leg = self.walk.leg
-        leg.visits[header] = leg.visits[header] or 1
-        leg.issued[header, "control"] += 1
-        leg.issued[header, "integer"] += 0 if counts or spins else 2
+        leg.visits[last] = leg.visits[last] or 1
+        leg.issued[last, "control"] += 1
+        leg.issued[last, "integer"] += 0 if counts or spins else 2
         self._cut()
 
     def _counts_in_64_bits(self, header: int) -> bool:

@@ -193,10 +193,11 @@ class WarpWalk:
         for phi in self.ssa.phis[header]:
             self.define(phi.dst, self.fresh())
 
-    def turn(self, header: int) -> None:
-        """Take one turn of the counter of a loop over a range of unknown length: loads come after it."""
-        self.counter = Value(("counter", header))
-        ready = self.charge(header, Cost((("turn", 1),), (("turn", 5),)), (self.counter,))
+    def turn(self, last: int) -> None:
+        """Take one turn of the counter of a loop over a range of unknown length, whose last block is named:
+        loads come after it."""
+        self.counter = Value(("counter", last))
+        ready = self.charge(last, Cost((("turn", 1),), (("turn", 5),)), (self.counter,))
         self.leg.ready[self.counter.symbol] = ready
 
     # -------------------------------------------------------------------------------------- instructions
@@ -303,6 +304,7 @@ class WarpWalk:
     def _store(self, b: int, instr: ir.St, values: tuple[Value, ...]) -> None:
         if not self._in_registers(instr):
             self.charge(b, costs.SENT, values)
+            self.leg.uses.update(v.symbol for v in values)  # a copy's loads go first, all of them
             return
         for k, operand in enumerate(instr.values):
             self._elements[self._element(instr, k)] = self.value(operand)
