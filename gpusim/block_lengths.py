@@ -1,8 +1,9 @@
 """How unequal the blocks of a launch are, and how its requests crowd: counted on the trace as it passes.
 
 What it models: a block is as long as it has requests, the only thing of a block that the trace tells (blocks
-without any are equal). Blocks start in the order of their numbers, each in the first slot that is free. What
-it leaves out: blocks that differ in arithmetic alone. Read by gpusim/clock.py; all of it is modelled.
+without any are equal). Where all blocks of a wave have as many records, all are as the first. Blocks start in
+the order of their numbers, each in the first slot that is free. What it leaves out: blocks that differ in
+arithmetic alone. Read by gpusim/clock.py; all of it is modelled.
 """
 
 from __future__ import annotations
@@ -47,9 +48,12 @@ class BlockTally:
 
     def wave(self, records: np.ndarray, offsets: np.ndarray) -> None:
         """Count one wave; records and offsets as in MemorySystem.replay."""
-        requests = np.zeros(len(offsets) - 1, np.int64)
-        self.lines += _requests(records, offsets, requests)
-        self._requests.append(requests)
+        lengths = np.diff(offsets)
+        alike = len(lengths) > 0 and int(lengths.min()) == int(lengths.max())
+        requests = np.zeros(1 if alike else len(lengths), np.int64)
+        lines = _requests(records, offsets, requests)
+        self.lines += lines * len(lengths) if alike else lines
+        self._requests.append(np.repeat(requests, len(lengths)) if alike else requests)
         if self.has_atomics:
             self._count_atomics(records)
 

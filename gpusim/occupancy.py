@@ -3,9 +3,9 @@ all.
 
 What it models: the four limits of a block (blocks, registers, shared memory, warps), exactly as
 cudaOccupancyMaxActiveBlocksPerMultiprocessor answers on the H200 (every recorded row), and the shared-memory
-carve-out, which is modelled. What it leaves out: clusters, cooperative launches, barriers as a resource, and
-achieved occupancy (needs time). Checked by `launch__occupancy_limit_*`, `launch__waves_per_multiprocessor`,
-`sm__maximum_warps_per_active_cycle_pct`.
+carve-out, which is modelled. What it leaves out: clusters, cooperative launches, barriers as a resource;
+achieved occupancy is in gpusim/clock.py. Checked by `launch__occupancy_limit_*`,
+`launch__waves_per_multiprocessor`, `sm__maximum_warps_per_active_cycle_pct`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 One row a launch; in each panel one resource varies and the others stay as launched. The limits are those of
 gpusim/occupancy.py, which are exact for a register count that is sure; else the panels are hatched. What it
-leaves out: achieved occupancy, which needs time.
+leaves out: achieved occupancy, which is an estimate.
 """
 
 from __future__ import annotations

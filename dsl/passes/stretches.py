@@ -143,7 +143,10 @@ class _Cutter:
         leg, self.walk.leg = self.walk.leg, Leg()
         self.walk.counter = self.walk.counter._replace(symbol=None)
         if self.walk.counting and leg.visits:
-            self.found.append(Plan(leg.visits, leg.issued, _chain(leg), barrier))
+            chain = _chain(leg)
+            for b, _ in (*leg.issued, *chain):
+                leg.visits[b] = leg.visits[b] or 1  # of a loop's turn, whose last block is in a later stretch
+            self.found.append(Plan(leg.visits, leg.issued, chain, barrier))
 
     def _span(self, first: int, last: int, inside: int | None) -> None:
         """Walk the blocks first..last, which are the body of the loop at `inside`, if any."""
@@ -219,7 +222,7 @@ class _Cutter:
                 self.walk.turn(last)
             self._span(header, last, header)
         leg = self.walk.leg
-        leg.visits[last] = leg.visits[last] or 1
+        leg.visits[last] = leg.visits[last] or 1  # where the body ended at a barrier
         leg.issued[last, "control"] += 1
         leg.issued[last, "integer"] += 0 if counts or spins else 2
         self._cut()

@@ -60,7 +60,7 @@ def test_a_chain_of_multiplications_is_as_long_as_they_are() -> None:
 
 
 def index_steps() -> int:
-    """Return the integer steps of an index check and its address: two, and the multiplication and addition."""
+    """Return the integer steps of an index check and of its address."""
     def kernel(x):
         x[cuda.threadIdx.x] += float32(0)
 
@@ -98,6 +98,17 @@ def test_a_loop_of_unknown_length_counts_in_64_bits() -> None:
     assert total(launched, "issued", "turn") == 2 * 40 * 5  # two warps, five instructions a turn
     assert total(launched, "issued", "entry") == 2 * ENTRY
     assert total(launched, "issued", "fp32") == 2 * 40
+
+
+def test_turns_of_a_loop_with_a_barrier_are_counted_too() -> None:
+    def kernel(x, n):
+        for _ in range(n):
+            cuda.syncthreads()
+            x[cuda.threadIdx.x] *= float32(2)
+
+    launched = run(kernel, FLOATS.copy(), 7)
+    assert total(launched, "issued", "turn") == 2 * 7 * 5
+    assert total(launched, "issued", "fp32") == 2 * 7
 
 
 def test_a_while_loop_does_not_count_in_64_bits() -> None:

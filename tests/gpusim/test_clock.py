@@ -20,9 +20,9 @@ from gpusim.work import BlockLengths, Stretch, Work
 
 ROUND = replace(
     HOPPER, alu_cycles=4, shared_cycles=30, l1_cycles=40, l2_cycles=200, dram_cycles=500, line_cycles=2,
-    barrier_cycles=20, gap_cycles=2, integer_gap_cycles=3, integers_each=1, checks_each=2, integers_on_alu=0.5,
-    issue_share=1, lines_per_cycle=1, l2_share=0.5, dram_share=0.5, collision_cycles=3, launch_ns=1000,
-    block_cycles=0, lockstep=0, overlap=1000, tail_blocks=0.5, turnaround_cycles=100)
+    barrier_cycles=20, gap_cycles=2, integer_gap_cycles=3, integers_each=1, checks_each=2,
+    integers_on_alu=0.5, issue_share=1, lines_per_cycle=1, l2_share=0.5, dram_share=0.5, collision_cycles=3,
+    launch_ns=1000, block_cycles=0, lockstep=0, overlap=1000, tail_blocks=0.5, turnaround_cycles=100)
 """Times in round numbers; the power 1,000 lets the longest part hide all others."""
 
 

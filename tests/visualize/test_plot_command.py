@@ -57,7 +57,7 @@ def original(runs):
         (["sweep", "vec_add", "--n", 100], "sweep needs --over NAME=A,B,..."),
         (["sweep", "vec_add", "--over", "N=1,2"], "vec_add has no option N to sweep"),
         (["sweep", "vec_add", "--over", "n=10,x"], "'x' is not a valid integer. (vec_add)"),
-        (["sweep", "vec_add", "--over", "n=10,20", "--metric", "gpu__time_duration.sum"], "is n/a for"),
+        (["sweep", "vec_add", "--over", "n=10,20", "--metric", "sm__cycles_active.avg"], "is n/a for"),
         (["sweep", "vec_add", "--over", "n=10,20", "--metric", "nothing"], "unknown metric 'nothing'"),
         (["roofline", "vec_add", "--over", "n=10"], "--over belongs to sweep, not to roofline"),
         (["pipeline", "vec_add", "--n", 100, "--engine", "oracle"], "does not tell arrays apart"),

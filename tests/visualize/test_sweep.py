@@ -68,7 +68,7 @@ def test_several_launches_are_added_up_and_rates_are_made_of_the_sums(make_launc
     [
         ("Br", SECTORS, "a has no number called Br"),
         ("causal", SECTORS, "a has no number called causal"),
-        ("N", "gpu__time_duration.sum", "is n/a for a at N=4"),
+        ("N", "sm__cycles_active.avg", "is n/a for a at N=4"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(make_launch, over, metric, message):
