@@ -111,16 +111,16 @@ SOURCES = {
 }
 
 HOPPER = Timing(
-    alu_cycles=4.2, fp64_cycles=16, special_cycles=20, shared_cycles=28, l1_cycles=39, l2_cycles=249,
-    dram_cycles=530, line_cycles=1.65, shuffle_cycles=25, tensor_cycles=33, atomic_cycles=300,
-    constant_cycles=30, barrier_cycles=25, turn_cycles=40, global_in_flight=2.6, shared_in_flight=10,
-    gap_cycles=1.27, integer_gap_cycles=1.96, integers_each=1.1, checks_each=3.2, integers_on_alu=0.81,
-    issue_share=0.95, lines_per_cycle=0.785, l2_share=0.774, dram_share=0.92, partial_cycles=2.35,
-    collision_cycles=1.69, launch_ns=3160, block_cycles=0.2, lockstep=0.9, overlap=2.18, tail_blocks=0.4,
+    alu_cycles=4.25, fp64_cycles=16, special_cycles=19.9, shared_cycles=28.7, l1_cycles=38.5, l2_cycles=249,
+    dram_cycles=555, line_cycles=1.64, shuffle_cycles=25, tensor_cycles=33, atomic_cycles=300,
+    constant_cycles=30, barrier_cycles=24.9, turn_cycles=43.8, global_in_flight=2.61, shared_in_flight=7.07,
+    gap_cycles=1.25, integer_gap_cycles=1.79, integers_each=1.34, checks_each=3.12, integers_on_alu=0.827,
+    issue_share=0.952, lines_per_cycle=0.737, l2_share=0.768, dram_share=0.9, partial_cycles=2.38,
+    collision_cycles=1.68, launch_ns=3050, block_cycles=0.167, lockstep=0.89, overlap=2.58, tail_blocks=0.4,
     turnaround_cycles=600, sources=SOURCES)
 OF_THE_H200 = "of the H200, for want of others"
 HOPPER_UNTRIED = replace(HOPPER, sources=dict.fromkeys(SOURCES, OF_THE_H200))
-AMPERE = replace(HOPPER, l2_cycles=200, dram_cycles=290, sources={
+AMPERE = replace(HOPPER, l2_cycles=170, dram_cycles=290, sources={
     **dict.fromkeys(SOURCES, OF_THE_H200),
-    "l2_cycles": "public microbenchmarks of the A100: an L2 hit is about 200 cycles beyond L1",
+    "l2_cycles": "public microbenchmarks of the A100: an L2 hit takes about 200 cycles, 33 of them L1's",
     "dram_cycles": "public microbenchmarks of the A100: DRAM is about 290 cycles beyond an L2 hit"})
