@@ -2,9 +2,8 @@
 
 Run it again: python -m bench.fit_clock [--launches FILE]. FILE keeps the simulated launches from one run to
 the next; without it all of them are simulated anew, which takes some minutes. It needs scipy.
-The fit set: of each list and kernel the launches at even places, all of the microbenchmarks; the test set is
-the rest. Launches that spill are left out of the fit, and Triton's of everything: their machine code is not
-the simulated kernel's.
+Fit and test set are those of `validate` (kernels_real/recorded_launches.py). Launches that spill are left out
+of the fit, and Triton's of everything: their machine code is not the simulated kernel's.
 
 A parameter moves away from its public number only where that pays: each has a width, the log of which counts
 as one standard deviation, and a launch of more than 20 us counts as measured to 10 %.
@@ -33,7 +32,7 @@ from gpusim.clock import estimate, machine_instructions
 from gpusim.launch import Launch
 from gpusim.launch_json import dump, load
 from gpusim.timing import Timing
-from kernels_real.recorded_launches import list_of
+from kernels_real.recorded_launches import FIT, list_of
 from kernels_real.recordings import Recorded, by_problem, read_all, with_data
 from kernels_sim.run import run_problem
 
@@ -69,15 +68,6 @@ class Case(NamedTuple):
         return float(self.recorded.measured.values[NS])
 
 
-def in_fit_set(recorded: Sequence[Recorded]) -> Iterator[bool]:
-    """Say of each launch whether it is at an even place among those of its list and kernel, or is micro."""
-    places: dict[tuple[str, str], int] = {}
-    for r in recorded:
-        key = list_of(r.job), r.job.kernel
-        places[key] = places.get(key, -1) + 1
-        yield key[0] == "micro" or places[key] % 2 == 0
-
-
 def simulated(recorded: Sequence[Recorded]) -> str:
     """Return the launches of one problem, simulated with the registers of the card, as JSON."""
     job = recorded[0].job
@@ -105,7 +95,7 @@ def cases(kept: Path | None) -> list[Case]:
             kept.write_text(json.dumps(texts), encoding="utf-8")
     found = {id(r): replace(launch, arch=H200) for own, text in zip(problems, texts, strict=True)
              for r, launch in zip(own, load(text), strict=True)}  # fmt: skip
-    return [Case(found[id(r)], r, fit) for r, fit in zip(recorded, in_fit_set(recorded), strict=True)]
+    return [Case(found[id(r)], r, r.subset == FIT) for r in recorded]
 
 
 def weight(case: Case) -> float:
@@ -177,11 +167,12 @@ def time_error(case: Case, timing: Timing) -> float:
 
 def report(found: Sequence[Case], timing: Timing) -> Iterator[str]:
     """Yield the errors of each list, set and kind, of launches over 20 us, and the five worst of each."""
-    def group(case: Case) -> tuple[str, str]:
-        return list_of(case.recorded.job), "fit" if case.is_fit else "test"
+    def group(case: Case) -> tuple[bool, str, str]:
+        spills = ", spilling" if case.recorded.spills else ""
+        return case.recorded.spills, list_of(case.recorded.job) + spills, case.recorded.subset
 
     long = sorted((c for c in found if c.ns > SHORT_NS), key=group)
-    for (listed, part), own in groupby(long, group):
+    for (_, listed, part), own in groupby(long, group):
         some = list(own)
         errors = np.abs([time_error(c, timing) for c in some])
         points = [occupancy_error(c, timing) for c in some]
@@ -191,8 +182,7 @@ def report(found: Sequence[Case], timing: Timing) -> Iterator[str]:
         for case in sorted(some, key=lambda c: -abs(time_error(c, timing)))[:5]:
             estimated = estimate(case.launch, timing)
             assert estimated is not None
-            spills = " (spills)" if case.recorded.spills else ""
-            yield (f"  {time_error(case, timing):+6.1f} %  {case.recorded.title}{spills}: "
+            yield (f"  {time_error(case, timing):+6.1f} %  {case.recorded.title}: "
                    f"{estimated.ns / 1e3:,.1f} us for {case.ns / 1e3:,.1f}, bound by {estimated.bound}")
 
 

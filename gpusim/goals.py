@@ -22,6 +22,7 @@ LARGE_BYTES = 8_000_000
 LEFT_BYTES = 3_000_000
 """Dirty bytes that other launches left in L2, which DRAM is written with."""
 DURATION = "gpu__time_duration.sum"
+OCCUPANCY = "sm__warps_active.avg.pct_of_peak_sustained_active"
 READS = "lts__t_sectors_srcunit_tex_op_read.sum"
 WRITES = "lts__t_sectors_srcunit_tex_op_write.sum"
 REDUCTIONS = "lts__t_sectors_srcunit_tex_op_red.sum"
@@ -98,6 +99,14 @@ def own(error: Error) -> Error:
     return lambda case: error(case) if case.same_code else None
 
 
+def apart(name: str) -> Error:
+    """Return how many points a percentage lies off."""
+    def error(case: Case) -> float | None:
+        more = case.more(name)
+        return None if more is None else abs(more)
+    return error
+
+
 def read_large(case: Case) -> float | None:
     """Return the error of DRAM reads in percent, from LARGE_BYTES on."""
     return percent(DRAM_READ)(case) if case.measured.get(DRAM_READ, 0) >= LARGE_BYTES else None
@@ -131,6 +140,8 @@ ROWS = (
     Row("DRAM Bytes Read, Below 8 MB", "KB", read_small, largest=64),
     Row("DRAM Bytes Written", "% of stored", written, median=5),
     Row("DRAM Bytes Written, Over 3 MB Apart", "% of stored", written_apart, largest=12),
+    Row("Duration", "%", own(percent(DURATION)), largest=35),
+    Row("Achieved Occupancy", "points", own(apart(OCCUPANCY)), median=3, largest=8),
 )
 FIT, TEST = "fit", "test"
 

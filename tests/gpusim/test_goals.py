@@ -12,6 +12,7 @@ from gpusim.goals import (
     L1_LOADS,
     L2_HITS,
     L2_LOOKUPS,
+    OCCUPANCY,
     READS,
     REDUCTIONS,
     ROWS,
@@ -24,8 +25,9 @@ from gpusim.metrics import find
 
 MB = 1_000_000
 NAMES = (
-    READS, WRITES, REDUCTIONS, L1_HITS, L1_LOADS, L2_HITS, L2_LOOKUPS, DRAM_READ, DRAM_WRITTEN, *STORED)
-READ, WRITE, REDUCE, HIT_L1, HIT_L2, LARGE, SMALL, WRITTEN, APART = ROWS
+    READS, WRITES, REDUCTIONS, L1_HITS, L1_LOADS, L2_HITS, L2_LOOKUPS, DRAM_READ, DRAM_WRITTEN, DURATION,
+    OCCUPANCY, *STORED)
+READ, WRITE, REDUCE, HIT_L1, HIT_L2, LARGE, SMALL, WRITTEN, APART, TIME, WARPS = ROWS
 
 
 def case(simulated: dict[str, float], measured: dict[str, float], subset: str = "test", ns: float = 20_001,
@@ -51,10 +53,16 @@ def test_hits_are_off_in_points_of_what_was_looked_up_on_each_side(row, part: st
     assert row.error(case({whole: 100}, {part: 50, whole: 200})) is None
 
 
-def test_a_twin_says_nothing_of_hits_and_reductions_but_of_traffic() -> None:
+def test_time_is_off_in_percent_and_occupancy_in_points() -> None:
+    assert TIME.error(case({DURATION: 30_000}, {}, ns=40_000)) == 25
+    assert WARPS.error(case({OCCUPANCY: 40}, {OCCUPANCY: 50})) == 10
+    assert WARPS.error(case({}, {OCCUPANCY: 50})) is None
+
+
+def test_a_twin_says_nothing_of_hits_reductions_and_time_but_of_traffic() -> None:
     numbers = dict.fromkeys(NAMES, 1.0)
     silent = [r for r in ROWS if r.error(case(numbers, numbers, same_code=False)) is None]
-    assert silent == [REDUCE, HIT_L1, HIT_L2, LARGE, APART]
+    assert silent == [REDUCE, HIT_L1, HIT_L2, LARGE, APART, TIME, WARPS]
     assert [r for r in ROWS if r.error(case(numbers, numbers)) is None] == [LARGE, APART]
 
 
