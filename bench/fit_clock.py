@@ -52,7 +52,7 @@ PRIORS: dict[str, tuple[float, float]] = {
 }  # fmt: skip
 """Parameter -> the public number, or a guess, and how far from it is one standard deviation, as a log."""
 TIME_ERROR, INSTRUCTION_ERROR, MICRO_WEIGHT = 0.1, 0.15, 0.5
-TAILS, TURNAROUNDS = np.arange(0.2, 0.7, 0.05), np.arange(0, 1000, 100)
+TAILS, TURNAROUNDS = np.arange(0.2, 0.7, 0.05), np.arange(0, 2000, 100)
 
 
 class Case(NamedTuple):

@@ -111,13 +111,13 @@ SOURCES = {
 }
 
 HOPPER = Timing(
-    alu_cycles=4.25, fp64_cycles=16, special_cycles=19.9, shared_cycles=28.7, l1_cycles=38.5, l2_cycles=249,
-    dram_cycles=555, line_cycles=1.64, shuffle_cycles=25, tensor_cycles=33, atomic_cycles=300,
-    constant_cycles=30, barrier_cycles=24.9, turn_cycles=43.8, global_in_flight=2.61, shared_in_flight=7.07,
-    gap_cycles=1.25, integer_gap_cycles=1.79, integers_each=1.34, checks_each=3.12, integers_on_alu=0.827,
-    issue_share=0.952, lines_per_cycle=0.737, l2_share=0.768, dram_share=0.9, partial_cycles=2.38,
-    collision_cycles=1.68, launch_ns=3050, block_cycles=0.167, lockstep=0.89, overlap=2.58, tail_blocks=0.4,
-    turnaround_cycles=600, sources=SOURCES)
+    alu_cycles=4.25, fp64_cycles=16, special_cycles=20.1, shared_cycles=28.6, l1_cycles=45, l2_cycles=246,
+    dram_cycles=469, line_cycles=1.63, shuffle_cycles=24.6, tensor_cycles=33, atomic_cycles=300,
+    constant_cycles=30, barrier_cycles=23.8, turn_cycles=53.9, global_in_flight=2.96, shared_in_flight=6.83,
+    gap_cycles=1.4, integer_gap_cycles=2.96, integers_each=1.25, checks_each=3.55, integers_on_alu=0.869,
+    issue_share=0.949, lines_per_cycle=0.711, l2_share=0.755, dram_share=0.869, partial_cycles=2.44,
+    collision_cycles=1.71, launch_ns=2860, block_cycles=0.144, lockstep=0.937, overlap=3.21, tail_blocks=0.35,
+    turnaround_cycles=900, sources=SOURCES)
 OF_THE_H200 = "of the H200, for want of others"
 HOPPER_UNTRIED = replace(HOPPER, sources=dict.fromkeys(SOURCES, OF_THE_H200))
 AMPERE = replace(HOPPER, l2_cycles=170, dram_cycles=290, sources={
