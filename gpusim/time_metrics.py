@@ -64,7 +64,8 @@ def _speed() -> list[Metric]:
                 _of_peak(dram_bytes, "dram_bytes_per_second"), "Bytes of DRAM a second, of the peak.",
                 "dram__bytes / duration / bandwidth of the data sheet"),
         _metric("dram__bytes.sum.per_second", "byte/second", MEMORY, "Memory Throughput",
-                _per_second(dram_bytes), "Bytes of DRAM a second.", "dram__bytes / duration"),
+                lambda x: round(dram_bytes(x) / estimated(x).ns * 1e9), "Bytes of DRAM a second.",
+                "dram__bytes / duration"),
     ]  # fmt: skip
 
 
