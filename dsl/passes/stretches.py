@@ -122,6 +122,10 @@ class LaunchStretches(Sequence[Stretch]):
         """Return how many there are."""
         return len(self._made)
 
+    def __reduce__(self) -> tuple[type, tuple[tuple[Stretch, ...]]]:
+        """Be a plain tuple in a copy or a pickle."""
+        return tuple, (self._made,)
+
     def __eq__(self, other: object) -> bool:
         """Tell whether other stretches, in a sequence of any kind, are the same."""
         return isinstance(other, Sequence) and self._made == tuple(other)
