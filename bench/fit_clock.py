@@ -1,7 +1,8 @@
 """Fit the parameters of the time estimate (gpusim/timing.py) on recorded launches, and print what is left.
 
 Run it again: python -m bench.fit_clock [--launches FILE]. FILE keeps the simulated launches from one run to
-the next; without it all of them are simulated anew, which takes some minutes. It needs scipy.
+the next; without it all of them are simulated anew, which takes some minutes. Fitting needs scipy (pip
+install -e '.[fit]'), --as-is does not.
 Fit and test set are those of `validate` (kernels_real/recorded_launches.py). Launches that spill are left out
 of the fit, and Triton's of everything: their machine code is not the simulated kernel's.
 
@@ -23,7 +24,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import least_squares
 
 import cli
 from dsl.host.device import Device
@@ -138,6 +138,8 @@ def with_values(start: Timing, logs: np.ndarray) -> Timing:
 
 def fitted(found: Sequence[Case], start: Timing) -> Timing:
     """Return the timing that fits the fit set: times and instructions, then achieved occupancy."""
+    from scipy.optimize import least_squares
+
     used = [c for c in found if c.is_fit and not c.recorded.spills and c.ns > SHORTEST_NS]
     logs = np.log([value for value, _ in PRIORS.values()])
     best = least_squares(partial(residuals, used, start), logs, loss="soft_l1", f_scale=1.5, max_nfev=40)
