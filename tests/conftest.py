@@ -17,12 +17,14 @@ settings.load_profile("project")
 
 
 @pytest.fixture(autouse=True)
-def code_generator_of_sweeps(request, monkeypatch):
-    """Let LLVM's code generator run at level 0 in the long sweeps, whose time is that of compilation.
+def quick_code_generator(request, monkeypatch):
+    """Let LLVM's code generator run at level 0 where the time is that of compilation: in the long sweeps, and
+    in tests/kernels_sim, whose 56 s of two files become 39.
 
-    `make test` holds every kernel at the level that users have.
+    The tests of every shipped kernel (tests/test_formulas_match_simulation.py, tests/test_engines_agree.py)
+    hold each at the level that users have.
     """
-    if request.node.get_closest_marker("full"):
+    if request.node.get_closest_marker("full") or request.path.parent.name == "kernels_sim":
         from dsl.engine import run as engine
 
         monkeypatch.setattr(engine, "CODE_LEVEL", 0)
