@@ -81,10 +81,10 @@ SHAPES: dict[str, list[dict[str, Any]]] = {
     ],
     "block_reduce": [{"n": 1}, {"n": 512}, {"n": 1003}],
     "flash_forward": [
-        {"N": 64, "d": 16, "Br": 32, "Bc": 32},
-        {"N": 65, "d": 16, "Br": 32, "Bc": 16, "causal": True},
+        {"N": 64, "d": 4, "Br": 32, "Bc": 32},
+        {"N": 65, "d": 8, "Br": 32, "Bc": 16, "causal": True},
         {"N": 33, "Nk": 50, "d": 20, "Br": 16, "Bc": 32},
-        {"N": 40, "d": 16, "Br": 32, "Bc": 16, "causal": True, "q_start": -5},
+        {"N": 40, "d": 8, "Br": 32, "Bc": 16, "causal": True, "q_start": -5},
         {"N": 20, "d": 16, "Br": 16, "Bc": 16, "heads": 2, "batch": 2},
         {"N": 17, "Nk": 29, "d": 4, "dv": 6, "Br": 12, "Bc": 8, "heads": 4, "kv_heads": 2, "causal": True,
          "window": 7, "q_start": 12},
