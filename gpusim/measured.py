@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gpusim import metrics
 from gpusim.errors import BadOption, reason
-from gpusim.ncu_csv import IDENTITY, MISSING, cut_off, parse_number, scale_of, table
+from gpusim.ncu_csv import IDENTITY, cut_off, parse_number, scale_of, table
 
 Number = int | float
 Shape = tuple[int, int, int]
@@ -156,7 +156,7 @@ def _measured(cells: Cells, printed: Printed, said: dict[str, str], name: str) -
     rounding: dict[str, float] = {}
     units: dict[str, str] = {}
     for metric, unit, cell in printed:
-        number = None if cell in (MISSING, "") else parse_number(cell)
+        number = parse_number(cell)
         if number is None:
             continue
         known, scale = canonical(metric), scale_of(unit, metric, name)
@@ -179,4 +179,4 @@ def _shape(cells: Cells, values: dict[str, Number], what: str) -> Shape | None:
     found = re.findall(r"\d+", cells.get(f"{what.capitalize()} Size", ""))
     if len(found) != 3:
         found = [str(values.get(f"launch__{what}_dim_{axis}", "")) for axis in "xyz"]
-    return None if "" in found else (int(found[0]), int(found[1]), int(found[2]))
+    return (int(found[0]), int(found[1]), int(found[2])) if all(map(str.isdigit, found)) else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 from collections.abc import Sequence
 from fractions import Fraction
@@ -129,8 +130,8 @@ def _identity_value(column: str, cell: str) -> Cell:
 
 
 def _value(cell: str, scale: int | float) -> Cell:
-    """Return a number in base units; text stays text, n/a and an empty cell are None."""
-    if cell in (MISSING, ""):
+    """Return a number in base units; text stays text, n/a, an empty cell, NaN and inf are None."""
+    if is_missing(cell):
         return None
     number = parse_number(cell)
     if number is None:
@@ -138,20 +139,32 @@ def _value(cell: str, scale: int | float) -> Cell:
     return number if scale == 1 else number * scale
 
 
+def is_missing(cell: str) -> bool:
+    """Return whether a cell says that nothing was measured: it is empty or n/a, or a number that is not
+    finite."""
+    if cell.strip() in (MISSING, ""):
+        return True
+    try:
+        return not math.isfinite(float(cell))
+    except ValueError:
+        return False
+
+
 def parse_number(text: str) -> int | float | None:
     """Return the number that ncu printed ("8,003,584", "37.06", or "9,00" in some locales), or None for
-    text."""
+    text and for what is not finite."""
     text = text.strip()
     if re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d+)?", text):
         text = text.replace(",", "")
     elif re.fullmatch(r"-?\d+,\d+", text):
         text = text.replace(",", ".")
-    if re.fullmatch(r"-?\d+", text):
-        return int(text)
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
         return None
+    if not math.isfinite(number):
+        return None
+    return int(text) if re.fullmatch(r"-?\d+", text) else number
 
 
 def scale_of(unit: str, column: str, name: str) -> int | float:

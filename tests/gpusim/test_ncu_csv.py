@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpusim.errors import BadOption
+from gpusim.measured import parse_measured
 from gpusim.metrics import METRICS, find, select, values
 from gpusim.ncu_csv import IDENTITY, parse_number, parse_raw, raw_csv, read_raw
 
@@ -135,3 +136,11 @@ def test_a_kernel_name_with_quotes_and_commas_survives(sample) -> None:
     sample.kernel = 'scale<float, "x">(a, b)'
     assert parse_raw(raw_csv([sample],
                              [find("launch__grid_size")]))[0]["Kernel Name"] == 'scale<float, "x">(a, b)'
+
+
+@pytest.mark.parametrize("cell", ["nan", "NaN", "-nan", "inf", "-inf", "Infinity", "1e999", "9" * 400])
+def test_what_is_not_finite_counts_as_not_measured(cell: str) -> None:
+    assert parse_number(cell) is None
+    assert parse_raw(measured('"m","l"', '"byte","byte"', f'"{cell}","7"'))[0]["m"] is None
+    assert parse_measured(measured('"a__b.sum","c__d.sum"', '"byte","byte"', f'"{cell}","7"'))[0].values == {
+        "c__d.sum": 7}
