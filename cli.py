@@ -654,8 +654,12 @@ def all_options(kernel: str, given: dict[str, Any]) -> dict[str, Any]:
 
     from dsl.programs.target import is_file_target
     from kernels_sim import find
+    from kernels_sim.options import check_values
 
-    return given if is_file_target(kernel) else asdict(find(kernel).options(**given))
+    if is_file_target(kernel):
+        return given
+    check_values(find(kernel), given)
+    return asdict(find(kernel).options(**given))
 
 
 def with_options(recorded: Iterable[Any], kernel: str, wanted: dict[str, Any], where: str) -> list[Any]:
@@ -663,11 +667,21 @@ def with_options(recorded: Iterable[Any], kernel: str, wanted: dict[str, Any], w
     from gpusim.errors import BadOption
 
     of_kernel = [r for r in recorded if r.job.kernel == kernel]
-    alike = [r for r in of_kernel if wanted.items() <= all_options(kernel, r.job.options).items()]
+    alike = [r for r in of_kernel if wanted.items() <= recorded_options(r).items()]
     if not alike:
         have = "; ".join(dict.fromkeys(r.job.title for r in of_kernel)) or "nothing of this kernel"
         raise BadOption(f"{where}: no launch of {kernel} with these options; recorded: {have}")
     return alike
+
+
+def recorded_options(r: Any) -> dict[str, Any]:
+    """Return all options of a recorded launch; raise BadOption, with its line, for one that is wrong."""
+    from gpusim.errors import BadOption, UserError
+
+    try:
+        return all_options(r.job.kernel, r.job.options)
+    except UserError as mistake:
+        raise BadOption(f"{r.where}: {mistake}") from mistake
 
 
 measuring = stacked(
@@ -808,6 +822,7 @@ def job_launches(job: Any, registers: dict[int, int], arch: Any, threads: int) -
     if is_file_target(job.target):
         file = Path(job.target.rpartition(":")[0])
         changed_ns = file.stat().st_mtime_ns if file.is_file() else 0
+        check_recorded_options(job)
         problem = problem_of_file(loaded(job.target, changed_ns), seed=job.seed, virtual=True, **job.options)
     else:
         problem, _ = shipped(job.kernel, job.seed, counts_only, job.options)
@@ -817,6 +832,19 @@ def job_launches(job: Any, registers: dict[int, int], arch: Any, threads: int) -
     )
     problem.reference = None
     return run_problem(problem, Device(arch, threads=threads), counts_only=counts_only, options=job.options)
+
+
+def check_recorded_options(job: Any) -> None:
+    """Raise BadOption where the recorded options of a kernel in a file are not those of the command line."""
+    from gpusim.errors import BadOption
+
+    kinds = {"grid": str, "block": str, "shared": int, "arg": list}
+    missing = [name for name in ("grid", "block") if name not in job.options]
+    wrong = [name for name, value in job.options.items() if type(value) is not kinds.get(name)]
+    if missing or wrong or not all(isinstance(word, str) for word in job.options.get("arg", ())):
+        name = (missing or wrong or ["arg"])[0]
+        raise BadOption(f"option {name} of {job.kernel} is {job.options.get(name)!r}; there are grid and "
+                        'block such as "128,1", shared in bytes, and arg, a list of words')
 
 
 @lru_cache(maxsize=1)

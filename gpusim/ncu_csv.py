@@ -105,14 +105,21 @@ def table(text: str, name: str) -> list[list[str]]:
     if start is None:
         raise BadOption(
             f'{name} has no line that begins with "ID": it is not what `ncu --csv --page raw` prints.')
-    rows = [row for row in csv.reader(lines[start:]) if row and not row[0].startswith("==")]
-    if any(len(row) != len(rows[0]) for row in rows):
-        raise cut_off(name, rows[0])
+    reader = csv.reader(lines[start:])
+    rows: list[list[str]] = []
+    try:
+        for row in reader:
+            if row and not row[0].startswith("=="):
+                rows.append(row)
+                if len(row) != len(rows[0]):
+                    raise cut_off(f"{name} line {start + reader.line_num}", rows[0])
+    except csv.Error as error:
+        raise BadOption(f"{name} line {start + reader.line_num} is damaged: {error}") from None
     return rows
 
 
 def cut_off(name: str, names: list[str]) -> BadOption:
-    """Return the mistake of a file that lacks rows or cells."""
+    """Return the mistake of a file that lacks rows or of a line that lacks cells."""
     return BadOption(
         f"{name} is cut off: each row needs {len(names)} cells, and there are a row of units and one row "
         "a launch.")

@@ -11,22 +11,21 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from gpusim.errors import BadOption, reason
 from gpusim.goals import FIT
-from gpusim.measured import Measured, canonical, header_of, parse_number
+from gpusim.measured import Measured, header_of
+from gpusim.table import counted
 from kernels_real.jobs import Job, Outcome
 from kernels_real.metric_list import METRICS, WHERE_KNOWN
+from kernels_real.recorded_cells import COLUMNS, about_launch, numbers
 from kernels_real.recorded_launches import list_of, subset_of
 
 FOLDER = Path(__file__).parent / "measurements"
-COLUMNS = ("kernel", "backend", "options", "configuration", "step", "launch", "grid", "block", "local_bytes",
-           "error", "rounded")
-
 ASKED = frozenset((*METRICS, *WHERE_KNOWN))
 """What is kept: ncu's raw page holds minima and maxima too, and 250 attributes of the device."""
 HUNDREDTH = 0.01
@@ -35,8 +34,8 @@ HUNDREDTH = 0.01
 
 @dataclass(frozen=True)
 class Recorded:
-    """Hold one recorded launch: the job it belongs to, which of its launches it is, what ncu counted, and
-    whether the model may be fitted on it."""
+    """Hold one recorded launch: the job it belongs to, which of its launches it is, what ncu counted, whether
+    the model may be fitted on it, and the line of the file that it was read from (0: of none)."""
 
     job: Job
     step: int
@@ -46,6 +45,13 @@ class Recorded:
     rounded: int | None = None
     header: dict[str, str] = field(default_factory=dict)
     subset: str = FIT
+    line: int = 0
+
+    @property
+    def where(self) -> str:
+        """Return what finds the launch again: file, line and title."""
+        line = f" line {self.line}" if self.line else ""
+        return f"{self.measured.source}{line} ({self.title})"
 
     @property
     def title(self) -> str:
@@ -123,29 +129,47 @@ def is_recording(path: Path) -> bool:
 
 
 def read(path: Path) -> list[Recorded]:
-    """Return the recorded launches of a file; raise BadOption for another file."""
+    """Return the recorded launches of a file; raise BadOption for another file, for one without a launch, and
+    for a damaged row, with its line."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise BadOption(f"cannot read {path}: {reason(error)}") from None
-    header = header_of(text)
-    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("# "))
-    if tuple(rows.fieldnames or ())[: len(COLUMNS)] != COLUMNS:
+    header, rows = header_of(text), _rows(text, path)
+    names = next(rows, (0, []))[1]
+    if tuple(names[: len(COLUMNS)]) != COLUMNS:
         raise BadOption(f"{path} is no file of recorded measurements: its first columns are not "
                         f"{', '.join(COLUMNS)}")
-    return [_recorded(row, header, path.name) for row in rows]
+    found = [_recorded(names, cells, header, path, line) for line, cells in rows]
+    if not found:
+        raise BadOption(f"{path} holds no launch: no line follows the one with the names of the columns")
+    return found
 
 
-def _recorded(row: dict[str, str], header: dict[str, str], name: str) -> Recorded:
-    job = Job(row["kernel"], row["backend"], json.loads(row["options"]), json.loads(row["configuration"]))
-    cells = {canonical(k): parse_number(v) for k, v in row.items() if k not in COLUMNS and v}
-    values = {k: v for k, v in cells.items() if v is not None}
-    grid, block = (tuple(map(int, row[what].split())) or None for what in ("grid", "block"))
+def _rows(text: str, path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield number and cells of each line of the table; a row is one line, as to_text writes it."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if line and not line.startswith("# "):
+            try:
+                yield number, next(csv.reader([line], strict=True))
+            except csv.Error as error:
+                raise BadOption(f"{path} line {number} is damaged: {error}") from None
+
+
+def _recorded(names: Sequence[str], cells: Sequence[str], header: dict[str, str], path: Path,
+              line: int) -> Recorded:  # fmt: skip
+    where = f"{path} line {line}"
+    if len(cells) != len(names):
+        raise BadOption(f"{where} is damaged: it has {counted(len(cells), 'cell')}, and there are "
+                        f"{counted(len(names), 'column')}")
+    about = about_launch(cells, where)
+    values = dict(numbers(names[len(COLUMNS) :], cells[len(COLUMNS) :], where))
     rounded = {name: HUNDREDTH / 2 for name, value in values.items() if isinstance(value, float)}
-    measured = Measured(row["launch"], grid, block, values, rounded, {}, header, name)  # type: ignore[arg-type]
-    local = int(row["local_bytes"]) if row["local_bytes"] else None
-    error = float(row["error"]) if row["error"] else None
-    return Recorded(job, int(row["step"]), measured, local, error, int(row["rounded"] or 0) or None, header)
+    job = Job(*(about[name] for name in ("kernel", "backend", "options", "configuration")))
+    shapes = about["grid"], about["block"]
+    measured = Measured(about["launch"], *shapes, values, rounded, {}, header, path.name)
+    own = (about[name] for name in ("local_bytes", "error", "rounded"))
+    return Recorded(job, about["step"], measured, *own, header, line=line)
 
 
 def with_data(kernel: str) -> bool:

@@ -18,11 +18,14 @@ from multiprocessing import get_context
 
 from gpusim import metrics
 from gpusim.accuracy import Entry, entries
+from gpusim.errors import BadOption, UserError
 from gpusim.goals import Case
 from gpusim.launch import Launch
+from gpusim.table import counted
 from kernels_real.jobs import Job
 from kernels_real.recordings import Recorded, by_problem
 
+REGISTERS = "launch__registers_per_thread"
 Problem = Sequence[Recorded]
 """The launches of a job."""
 Registers = dict[int, int]
@@ -104,9 +107,24 @@ def of_kernel(simulate: Simulate, problems: Sequence[Problem]) -> list[Replayed]
         taken = registers(own) if job.same_source else known.get(alike(job), {})
         key = alike(job), json.dumps(taken)
         if key not in launches:
-            launches[key] = simulate(job, taken)
-        made += [_replayed(r, launches[key][r.step]) for r in own]
+            launches[key] = _simulated(simulate, own[0], taken)
+        made += [_replayed(r, _launch_of(r, launches[key])) for r in own]
     return made
+
+
+def _simulated(simulate: Simulate, first: Recorded, taken: Registers) -> Sequence[Launch]:
+    """Return the launches of a problem; a mistake in what was recorded names the first of its lines."""
+    try:
+        return simulate(first.job, taken)
+    except UserError as mistake:
+        raise BadOption(f"{first.where} cannot be simulated again: {mistake}") from mistake
+
+
+def _launch_of(r: Recorded, launches: Sequence[Launch]) -> Launch:
+    if r.step >= len(launches):
+        has = counted(len(launches), "launch")
+        raise BadOption(f"{r.where}: step is {r.step}, and this problem has {has}, counted from 0")
+    return launches[r.step]
 
 
 def alike(job: Job) -> str:
@@ -115,8 +133,12 @@ def alike(job: Job) -> str:
 
 
 def registers(problem: Problem) -> Registers:
-    """Return the registers that the card showed of each launch of a problem."""
-    return {r.step: int(r.measured.values["launch__registers_per_thread"]) for r in problem}
+    """Return the registers that the card showed of each launch of a problem; raise BadOption where one has
+    none."""
+    for r in problem:
+        if not r.measured.values.get(REGISTERS):
+            raise BadOption(f"{r.where}: {REGISTERS} was not measured, and the simulation needs it")
+    return {r.step: int(r.measured.values[REGISTERS]) for r in problem}
 
 
 def _replayed(r: Recorded, launch: Launch) -> Replayed:

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import typing
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from gpusim.errors import BadOption, UnknownName
 from kernels_sim.problem import KernelSpec
 
 
@@ -54,6 +58,33 @@ def _base_type(hint: Any) -> type:
     if len(parts) != 1 or parts[0] not in (bool, int, float, str):
         raise TypeError(f"an option is bool, int, float or str, or one of them or None; not {hint}")
     return parts[0]
+
+
+KINDS: dict[type, tuple[tuple[type, ...], str]] = {
+    bool: ((bool, np.bool_), "true or false"),
+    int: ((int, np.integer), "a whole number"),
+    float: ((int, float, np.integer, np.floating), "a number"),
+    str: ((str,), "a word"),
+}
+"""Type of an option -> what its values may be, and what they are called."""
+
+
+def check_values(spec: KernelSpec, values: Mapping[str, Any]) -> None:
+    """Raise UnknownName for an option that a kernel does not have, BadOption for a value of another type or
+    none of the choices."""
+    own = {o.name: o for o in options_of(spec)}
+    for name, value in values.items():
+        if name not in own:
+            raise UnknownName(f"{spec.name} has no option {name}; it has: {', '.join(own)}")
+        option = own[name]
+        kinds, needed = KINDS[option.type]
+        if value is None and option.default is None:
+            continue
+        if not isinstance(value, kinds) or isinstance(value, bool) and option.type is not bool:
+            raise BadOption(f"{spec.name}: option {name} must be {needed}, got {value!r}")
+        if option.choices and value not in option.choices:
+            raise BadOption(f"{spec.name}: option {name} must be one of {', '.join(option.choices)}, "
+                            f"got {value!r}")
 
 
 def summary(spec: KernelSpec) -> str:

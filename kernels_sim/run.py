@@ -17,12 +17,12 @@ from dsl.programs.target import load_kernel
 from gpusim import facts
 from gpusim.advice import differing
 from gpusim.arch import Arch, get_arch
-from gpusim.errors import UnknownName
 from gpusim.launch import Fact, Launch, Registers
 from gpusim.memory import VirtualArray
 from gpusim.reports import Reports
 from kernels_sim import find
 from kernels_sim.check import checks, largest_error
+from kernels_sim.options import check_values
 from kernels_sim.problem import Data, Problem, Step
 
 
@@ -39,13 +39,11 @@ def simulate(kernel: str, gpu: str = "h200", *, seed: int = 0, counts_only: bool
 
 
 def shipped(kernel: str, seed: int, virtual: bool, values: dict[str, Any]) -> tuple[Problem, dict[str, Any]]:
-    """Return the problem of a shipped kernel with these options, and all its options; raise UnknownName."""
+    """Return the problem of a shipped kernel with these options, and all its options; raise UnknownName,
+    BadOption."""
     spec = find(kernel)
-    own = [f.name for f in fields(spec.options)]
-    unknown = [name for name in values if name not in own]
-    if unknown:
-        raise UnknownName(f"{kernel} has no option {unknown[0]}; it has: {', '.join(own)}")
-    given = values | ({"seed": seed} if "seed" in own else {})
+    check_values(spec, values)
+    given = values | ({"seed": seed} if "seed" in {f.name for f in fields(spec.options)} else {})
     options = spec.options(**given)
     return spec.build(options, Data(seed, virtual=virtual)), {"seed": seed, **asdict(options)}
 

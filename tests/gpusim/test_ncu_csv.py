@@ -144,3 +144,11 @@ def test_what_is_not_finite_counts_as_not_measured(cell: str) -> None:
     assert parse_raw(measured('"m","l"', '"byte","byte"', f'"{cell}","7"'))[0]["m"] is None
     assert parse_measured(measured('"a__b.sum","c__d.sum"', '"byte","byte"', f'"{cell}","7"'))[0].values == {
         "c__d.sum": 7}
+
+
+def test_a_cell_beyond_what_csv_reads_and_a_row_cut_short_are_refused_with_their_line() -> None:
+    long = measured('"m"', '"byte"', f'"{"2" * 131_073}"')
+    with pytest.raises(BadOption, match=r"^run.csv line 4 is damaged: field larger than field limit"):
+        parse_raw(f"text\n{long}", "run.csv")
+    with pytest.raises(BadOption, match=r"^run.csv line 4 is cut off: each row needs 12 cells"):
+        parse_raw("text\n" + measured('"m"', '"byte"', '"1","2"'), "run.csv")
