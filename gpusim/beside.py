@@ -17,6 +17,7 @@ from gpusim.errors import BadOption
 from gpusim.launch import Launch
 from gpusim.measured import Measured
 from gpusim.metric import Metric, Value, ratio
+from gpusim.partners import pairing_notes, partners
 from gpusim.report import header
 from gpusim.table import Cell, Table, counted, paragraph, render
 
@@ -152,21 +153,12 @@ def beside(launches: Sequence[Launch], measured: Sequence[Measured], chosen: Seq
     Raises BadOption where there is nothing to compare, and for cold against warm caches.
     """
     cards = partners(launches, measured)
-    lines = []
-    if len(cards) != len(launches):
-        numbers = f"{counted(len(launches), 'launch')} simulated and {counted(len(cards), 'launch')} measured"
-        lines += [*paragraph(f"{numbers}: they are paired in order.", "WRN   "), ""]
+    lines: list[str] = []
+    for note in pairing_notes(launches, cards):
+        lines += [*paragraph(note, "WRN   "), ""]
     for launch, card in zip(launches, cards, strict=False):
         lines += [*_pair_lines(launch, card, chosen, every), ""]
     return "\n".join(lines).rstrip("\n") + "\n"
-
-
-def partners(launches: Sequence[Launch], measured: Sequence[Measured]) -> Sequence[Measured]:
-    """Return the measured launches whose kernel has the name of a simulated one, or all if none has; raise
-    BadOption where either side is empty."""
-    if not launches or not measured:
-        raise BadOption("there is nothing to compare: a file holds no launch")
-    return [m for m in measured if any(x.kernel in m.kernel for x in launches)] or measured
 
 
 def _pair_lines(launch: Launch, card: Measured, chosen: Sequence[Metric], every: bool) -> Iterator[str]:

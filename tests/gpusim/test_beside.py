@@ -18,7 +18,6 @@ from gpusim.beside import (
     WITHIN,
     Tolerance,
     beside,
-    partners,
     rows,
 )
 from gpusim.causes import CAUSES, UNEXPLAINED
@@ -110,15 +109,6 @@ def test_what_the_simulator_has_no_number_for_is_not_comparable(sample) -> None:
 def test_warm_caches_are_not_held_against_cold_ones(sample) -> None:
     with pytest.raises(BadOption, match="simulated with cold caches and measured with warm ones.*--l2 warm"):
         rows(sample, card({LOADS: 1}, header={"cache control": "none"}))
-
-
-def test_launches_of_other_kernels_are_passed_over(sample) -> None:
-    other = Measured("memset", None, None, {})
-    own = Measured("void sample(float *)", None, None, {})
-    assert partners([sample], [other, own]) == [own]
-    assert partners([sample], [other]) == [other]
-    with pytest.raises(BadOption, match="nothing to compare"):
-        partners([sample], [])
 
 
 # Causes
