@@ -85,7 +85,8 @@ def tolerance(metric: Metric, launch: Launch) -> Tolerance:
 
 @dataclass(frozen=True)
 class Row:
-    """Hold one metric of a pair: both values, class, tolerance, verdict, and the cause of a difference."""
+    """Hold one metric of a pair: both values, class, tolerance, verdict, and the cause of a difference. unit:
+    the measured one, where it is unlike."""
 
     metric: Metric
     simulated: Value
@@ -94,6 +95,7 @@ class Row:
     tolerance: Tolerance
     verdict: str
     cause: str
+    unit: str = ""
 
     @property
     def error(self) -> float | None:
@@ -135,7 +137,8 @@ def _row(metric: Metric, launch: Launch, card: Measured) -> Row:
     allowed = tolerance(metric, launch)
     unlike = card.units.get(metric.name, "") not in ("", metric.unit) and metric.unit != ""
     if unlike or ours is None or kind == metrics.UNAVAILABLE:
-        return Row(metric, ours, theirs, NOT_COMPARABLE, allowed, "", UNITS if unlike else "")
+        why, unit = (UNITS, card.units[metric.name]) if unlike else ("", "")
+        return Row(metric, ours, theirs, NOT_COMPARABLE, allowed, "", why, unit)
     if metric.name == TENSOR_FLOPS and theirs and not ours:
         return Row(metric, ours, theirs, NOT_COMPARABLE, allowed, "", NO_TENSOR)
     rounding = card.rounding.get(metric.name, 0.0)
@@ -156,17 +159,42 @@ def beside(launches: Sequence[Launch], measured: Sequence[Measured], chosen: Seq
     lines: list[str] = []
     for note in pairing_notes(launches, cards):
         lines += [*paragraph(note, "WRN   "), ""]
-    for launch, card in zip(launches, cards, strict=False):
-        lines += [*_pair_lines(launch, card, chosen, every), ""]
+    pairs = [(launch, card, rows(launch, card, chosen))
+             for launch, card in zip(launches, cards, strict=False)]
+    if all(r.kind == NOT_COMPARABLE for *_, found in pairs for r in found):
+        why = "; ".join(why_nothing(*pairs[0][1:], chosen))
+        raise BadOption(f"nothing can be compared: {why}")
+    for launch, card, found in pairs:
+        lines += [*_pair_lines(launch, card, found, chosen, every), ""]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _pair_lines(launch: Launch, card: Measured, chosen: Sequence[Metric], every: bool) -> Iterator[str]:
-    found = rows(launch, card, chosen)
+def why_nothing(card: Measured, found: Sequence[Row], chosen: Sequence[Metric] = ()) -> Iterator[str]:
+    """Yield why no row of a pair is comparable: what was not measured, unlike units, names unknown here."""
+    if absent := [m.name for m in chosen if m.name not in {r.metric.name for r in found}]:
+        yield f"{', '.join(absent)} {'was' if len(absent) == 1 else 'were'} not measured"
+    if unlike := unlike_units(found):
+        yield f"unlike units of {', '.join(unlike)}"
+    if others := [r.metric.name for r in found if r.kind == NOT_COMPARABLE and r.cause != UNITS]:
+        yield f"the simulator has no such number for {', '.join(others)}"
+    if not card.values:
+        yield f"{card.source or 'the file'} has no number for {card.kernel}"
+    elif not found and not chosen:
+        yield (f"the simulator has none of the {counted(len(card.values), 'metric')} that were measured, "
+               f"such as {next(iter(card.values))}")
+
+
+def unlike_units(found: Sequence[Row]) -> list[str]:
+    """Return "NAME (UNIT, measured in UNIT)" of each row whose units are unlike."""
+    return [f"{r.metric.name} ({r.metric.unit}, measured in {r.unit})" for r in found if r.cause == UNITS]
+
+
+def _pair_lines(launch: Launch, card: Measured, found: Sequence[Row], chosen: Sequence[Metric],
+                every: bool) -> Iterator[str]:  # fmt: skip
     yield f"Simulated: {header(launch)}"
     name = card.header.get("card", "")
     yield f"Measured:  {card.kernel} {card.grid or ''}x{card.block or ''}  {name}".rstrip()
-    for note in _notes(launch, card):
+    for note in (*_notes(launch, card), *_left_out(found, chosen)):
         yield from paragraph(note, "WRN   ")
     shown = [r for r in found if every or chosen or r.kind != NOT_COMPARABLE and (r.simulated or r.measured)]
     judged = [r for r in shown if r.kind != NOT_COMPARABLE]
@@ -174,9 +202,17 @@ def _pair_lines(launch: Launch, card: Measured, chosen: Sequence[Metric], every:
     yield (f"{counted(len(judged), 'metric')}: {counts[EQUAL]} equal, {counts[WITHIN]} within their "
            f"tolerance, {counts[DIFFERS]} beyond it.")
     names = metrics.row_names(r.metric for r in shown)
-    table = Table(HEADERS, tuple(_cells(r, r.metric.name if chosen else names[r.metric]) for r in shown),
-                  "llrrrrlrll")
-    yield from render(table)
+    cells = tuple(_cells(r, r.metric.name if chosen else names[r.metric]) for r in shown)
+    if cells:
+        yield from render(Table(HEADERS, cells, "llrrrrlrll"))
+
+
+def _left_out(found: Sequence[Row], chosen: Sequence[Metric]) -> Iterator[str]:
+    """Yield a sentence for the rows of unlike units, and one for chosen metrics that were not measured."""
+    if unlike := unlike_units(found):
+        yield f"{counted(len(unlike), 'metric')} not compared, as the units are unlike: {', '.join(unlike)}."
+    if absent := [m.name for m in chosen if m.name not in {r.metric.name for r in found}]:
+        yield f"{counted(len(absent), 'metric')} not measured: {', '.join(absent)}."
 
 
 def _cells(row: Row, name: str) -> tuple[Cell, ...]:

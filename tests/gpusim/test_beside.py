@@ -24,6 +24,7 @@ from gpusim.causes import CAUSES, UNEXPLAINED
 from gpusim.counters import Tensor
 from gpusim.errors import BadOption
 from gpusim.measured import Measured
+from gpusim.metrics import select
 from gpusim.ncu_csv import IDENTITY
 
 DATA = Path(__file__).parents[1] / "data"
@@ -202,3 +203,46 @@ def test_different_numbers_of_launches_and_other_grids_get_a_note(sample) -> Non
     text = beside([sample], [one, one])
     assert "1 launch simulated and 2 launches measured" in text
     assert "The grids differ" in text and "The GPUs differ" in text and "1 measured metric not shown" in text
+
+
+# Where nothing can be compared
+
+
+@pytest.mark.parametrize(("values", "units", "chosen", "said"), [
+    ({DRAM_READ: 100}, {DRAM_READ: "sector"}, (),
+     "unlike units of dram__bytes_read.sum (byte, measured in sector)"),
+    ({"foo__bar.sum": 1, "foo__baz.sum": 2}, {}, (),
+     "the simulator has none of the 2 metrics that were measured, such as foo__bar.sum"),
+    ({LOADS: 1}, {}, ("dram__bytes_read.sum",), "dram__bytes_read.sum was not measured"),
+    ({LOADS: 1}, {}, (DRAM_READ, DRAM_WRITE),
+     "dram__bytes_read.sum, dram__bytes_write.sum were not measured"),
+    ({}, {}, (), "m.csv has no number for sample"),
+])
+def test_where_nothing_can_be_compared_the_reason_is_an_error(sample, values, units, chosen, said) -> None:
+    measured = Measured("sample", None, None, values, units=units, source="m.csv")
+    for every in (False, True):
+        with pytest.raises(BadOption) as raised:
+            beside([sample], [measured], select(list(chosen)) if chosen else (), every)
+        assert str(raised.value) == f"nothing can be compared: {said}"
+
+
+def test_a_launch_with_one_comparable_number_is_compared_and_says_what_is_left_out(sample) -> None:
+    measured = Measured("sample", None, None, {LOADS: 1, DRAM_READ: 100}, units={DRAM_READ: "sector"})
+    text = " ".join(beside([sample], [measured]).split())
+    assert "1 metric not compared, as the units are unlike: dram__bytes_read.sum (byte, measured in " in text
+    assert "unlike" not in beside([sample], [Measured("sample", None, None, {LOADS: 1})])
+
+
+def test_a_chosen_metric_that_was_not_measured_is_named(sample) -> None:
+    text = beside([sample], [card({LOADS: 1})], select([LOADS, DRAM_READ]))
+    assert "WRN   1 metric not measured: dram__bytes_read.sum." in text
+    assert "not measured" not in beside([sample], [card({LOADS: 1})], select([LOADS]))
+
+
+def test_compare_of_a_metric_that_was_not_measured_ends_with_2(capsys, tmp_path: Path) -> None:
+    file = str(recorded_as_ncu_prints(tmp_path / "m.csv", "vec_add", '{"n": 1003}'))
+    assert cli.run(["compare", "vec_add", "--n", "1003", "--measured", file, "--metrics",
+                    "gpusim__l1_size"]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith("error: nothing can be compared: gpusim__l1_size was not measured")
+    assert said.out == ""
