@@ -634,7 +634,7 @@ def beside_measured(kernel: str, file: str | None, backend: str | None, names: A
     else:
         text, _ = measured_text(kernel, str(backend), configuration, rest["seed"], own)
         cards = parse_measured(text, f"what {backend} measured")
-    return beside(simulated(kernel, rest.pop("gpu"), rest.pop("l2"), rest), cards, names, every)
+    return beside(simulated(kernel, rest.pop("gpu"), rest.pop("l2"), rest), cards, names, every, kernel)
 
 
 def measured_in(file: str, kernel: str, own: dict[str, Any]) -> list[Any]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpusim import metrics
-from gpusim.beside import DIFFERS, EQUAL, NOT_COMPARABLE, TENSOR_FLOPS, rows
+from gpusim.beside import DIFFERS, EQUAL, NOT_COMPARABLE, rows
 from gpusim.causes import spilled_sectors
 from gpusim.launch import Launch
 from gpusim.measured import Measured
@@ -25,12 +25,6 @@ HEADERS = ("Metric", "Class", "n", "Equal", "Median", "90th", "Largest", "Correl
 GIVEN = (
     "launch__registers", "launch__sm_count", "launch__tpc_count", "launch__block_dim", "launch__grid_dim")
 """Metrics that a replay is given or that are the GPU's, and those that the sizes of grid and block repeat."""
-TWIN = (
-    "launch__grid_size", "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
-    "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum", "lts__t_sectors_srcunit_tex_op_read.sum",
-    "lts__t_sectors_srcunit_tex_op_write.sum", "dram__bytes_read.sum", "dram__bytes_write.sum",
-    TENSOR_FLOPS)
-"""What a kernel of other machine code, on the same grid, tiles and layout, has in common with its twin."""
 
 
 @dataclass(frozen=True)
@@ -57,16 +51,14 @@ class Entry:
         return 100.0 * more / self.measured if self.measured else 100.0
 
 
-def entries(title: str, launch: Launch, card: Measured, same_code: bool = True) -> list[Entry]:
-    """Return the entries of one pair: comparable metrics that are not 0 on both sides, of TWIN alone where
-    the two are not the same source."""
+def entries(title: str, launch: Launch, card: Measured) -> list[Entry]:
+    """Return the entries of one pair: comparable metrics that are not 0 on both sides."""
     spills = spilled_sectors(card, launch) > 0
     return [
         Entry(title, r.metric.name, float(r.simulated), float(r.measured), r.kind, r.verdict, r.cause, spills)
         for r in rows(launch, card)
         if r.kind != NOT_COMPARABLE and r.simulated is not None and r.measured is not None
         and (r.simulated or r.measured) and not r.metric.name.startswith(GIVEN)
-        and (same_code or r.metric.name in TWIN)
     ]  # fmt: skip
 
 

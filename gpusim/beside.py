@@ -2,8 +2,8 @@
 
 Three classes: exact (arithmetic decides), modelled (a policy of the hardware or of a compiler decides) and
 not comparable. Unlike units are never divided, and cold caches are not held against warm ones. What it leaves
-out: metrics that the simulator has no name for (they are counted in a note) and rules for causes
-(gpusim/causes.py).
+out: metrics that the simulator has no name for (they are counted in a note), how far a number may lie off
+(gpusim/tolerances.py), rules for causes (gpusim/causes.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gpusim import metrics
-from gpusim.causes import ARBITRATION_SHARE, cause, wavefronts
+from gpusim.causes import cause
 from gpusim.errors import BadOption
 from gpusim.launch import Launch
 from gpusim.measured import Measured
@@ -20,67 +20,24 @@ from gpusim.metric import Metric, Value, ratio
 from gpusim.partners import pairing_notes, partners
 from gpusim.report import header
 from gpusim.table import Cell, Table, counted, paragraph, render
+from gpusim.tolerances import Tolerance, tolerance
 
 NOT_COMPARABLE = "not comparable"
 EQUAL, WITHIN, DIFFERS = "equal", "within", "DIFFERS"
 UNITS = "unit mismatch"
 NO_TENSOR = "multiplied outside of tensor cores"
 TENSOR_FLOPS = "gpusim__tensor_flops.sum"
+OTHER_CODE = "other machine code"
+TWIN = (
+    "launch__grid_size", "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum", "lts__t_sectors_srcunit_tex_op_read.sum",
+    "lts__t_sectors_srcunit_tex_op_write.sum", "dram__bytes_read.sum", "dram__bytes_write.sum",
+    TENSOR_FLOPS)
+"""What a kernel of other machine code, on the same grid, tiles and layout, has in common with its twin."""
 TENSOR_PATHS = "sm__ops_path_tensor_src_"
 """Operations by the type of the operands; ncu has no sum of them."""
 HEADERS = (
     "Metric", "Unit", "Simulated", "Measured", "Diff", "Diff %", "Class", "Tolerance", "Verdict", "Cause")
-
-
-@dataclass(frozen=True)
-class Tolerance:
-    """Hold how far a simulated number may lie from the measured one: the larger of a share of the measured
-    one and an amount in base units. never_above: the simulated one must not be larger."""
-
-    share: float = 0.0
-    amount: float = 0.0
-    never_above: bool = False
-
-    def holds(self, simulated: float, measured: float, rounding: float = 0.0) -> bool:
-        """Return whether two numbers agree."""
-        if self.never_above and simulated > measured + rounding:
-            return False
-        return abs(simulated - measured) <= max(self.share * abs(measured), self.amount) + rounding
-
-    def __str__(self) -> str:
-        words = [f"{self.share:.0%}"] if self.share else []
-        words += [f"{self.amount:,.0f}"] if self.amount else []
-        return ("-" if self.never_above else "") + " or ".join(words) if words else "0"
-
-
-NONE = Tolerance()
-SPECIAL: tuple[tuple[str, Tolerance], ...] = (
-    ("op_red", Tolerance(0.02)),
-    ("op_atom", Tolerance(0.02)),
-    ("mem_shared_op", Tolerance(0.08, never_above=True)),
-    ("smsp__sass_thread_inst", Tolerance(0.01)),
-    ("pipe_xu", Tolerance(0.01)),
-    ("op_shared", Tolerance(0.01)),
-    ("lts__t_sectors_srcunit_tex_op_write", Tolerance(0.01)),
-    ("dram__bytes_write", Tolerance(0.1, 3_000_000)),
-    ("dram__sectors_write", Tolerance(0.1, 3_000_000 / 32)),
-    ("dram__bytes", Tolerance(0.05, 160 << 10)),
-    ("dram__sectors", Tolerance(0.05, (160 << 10) / 32)),
-    ("hit_rate.pct", Tolerance(amount=5.0)),
-)
-"""Part of a name -> tolerance; the first that fits. docs/accuracy.md says why each."""
-REQUESTS = ("t_requests_pipe_lsu_mem_global_op_red", "t_requests_pipe_lsu_mem_global_op_atom")
-
-
-def tolerance(metric: Metric, launch: Launch) -> Tolerance:
-    """Return how far a metric of a launch may lie off: nothing for exact ones, a tenth for modelled ones,
-    but for SPECIAL, and for bank conflicts, of which arbitration makes a share of all wavefronts."""
-    if any(name in metric.name for name in REQUESTS):
-        return NONE
-    if "bank_conflicts" in metric.name:
-        return Tolerance(amount=ARBITRATION_SHARE * wavefronts(metric, launch))
-    usual = NONE if metric.kind == metrics.EXACT or metric.name.startswith("launch__") else Tolerance(0.1)
-    return next((t for part, t in SPECIAL if part in metric.name), usual)
 
 
 @dataclass(frozen=True)
@@ -136,11 +93,16 @@ def _row(metric: Metric, launch: Launch, card: Measured) -> Row:
     kind = metrics.kind(launch, metric)
     allowed = tolerance(metric, launch)
     unlike = card.units.get(metric.name, "") not in ("", metric.unit) and metric.unit != ""
-    if unlike or ours is None or kind == metrics.UNAVAILABLE:
-        why, unit = (UNITS, card.units[metric.name]) if unlike else ("", "")
-        return Row(metric, ours, theirs, NOT_COMPARABLE, allowed, "", why, unit)
-    if metric.name == TENSOR_FLOPS and theirs and not ours:
-        return Row(metric, ours, theirs, NOT_COMPARABLE, allowed, "", NO_TENSOR)
+    why = ""
+    if unlike:
+        why = UNITS
+    elif card.is_twin and metric.name not in TWIN:
+        why = OTHER_CODE
+    elif metric.name == TENSOR_FLOPS and theirs and not ours:
+        why = NO_TENSOR
+    if why or ours is None or kind == metrics.UNAVAILABLE:
+        unit = card.units[metric.name] if unlike else ""
+        return Row(metric, ours, theirs, NOT_COMPARABLE, allowed, NOT_COMPARABLE, why, unit)
     rounding = card.rounding.get(metric.name, 0.0)
     if abs(ours - theirs) <= rounding:
         return Row(metric, ours, theirs, kind, allowed, EQUAL, "")
@@ -149,15 +111,16 @@ def _row(metric: Metric, launch: Launch, card: Measured) -> Row:
 
 
 def beside(launches: Sequence[Launch], measured: Sequence[Measured], chosen: Sequence[Metric] = (),
-           every: bool = False) -> str:  # fmt: skip
+           every: bool = False, kernel: str = "") -> str:  # fmt: skip
     """Return simulated launches beside measured ones as text, a table a pair.
 
-    chosen: only these metrics; every: metrics that are 0 on both sides, and those not comparable, too.
+    chosen: only these metrics; every: metrics that are 0 on both sides, and those not comparable, too;
+    kernel: what was simulated, see `partners`.
     Raises BadOption where there is nothing to compare, and for cold against warm caches.
     """
-    cards = partners(launches, measured)
+    cards = partners(launches, measured, kernel)
     lines: list[str] = []
-    for note in pairing_notes(launches, cards):
+    for note in pairing_notes(launches, cards, kernel):
         lines += [*paragraph(note, "WRN   "), ""]
     pairs = [(launch, card, rows(launch, card, chosen))
              for launch, card in zip(launches, cards, strict=False)]
@@ -175,13 +138,20 @@ def why_nothing(card: Measured, found: Sequence[Row], chosen: Sequence[Metric] =
         yield f"{', '.join(absent)} {'was' if len(absent) == 1 else 'were'} not measured"
     if unlike := unlike_units(found):
         yield f"unlike units of {', '.join(unlike)}"
-    if others := [r.metric.name for r in found if r.kind == NOT_COMPARABLE and r.cause != UNITS]:
+    if others := [r.metric.name for r in found if r.cause == OTHER_CODE]:
+        yield f"{backend(card)}'s machine code is another, which decides {', '.join(others)}"
+    if others := [r.metric.name for r in found if r.cause not in (UNITS, OTHER_CODE)]:
         yield f"the simulator has no such number for {', '.join(others)}"
     if not card.values:
         yield f"{card.source or 'the file'} has no number for {card.kernel}"
     elif not found and not chosen:
         yield (f"the simulator has none of the {counted(len(card.values), 'metric')} that were measured, "
                f"such as {next(iter(card.values))}")
+
+
+def backend(card: Measured) -> str:
+    """Return the name of the backend that ran a launch."""
+    return card.header.get("backend", "numba").capitalize()
 
 
 def unlike_units(found: Sequence[Row]) -> list[str]:
@@ -194,7 +164,7 @@ def _pair_lines(launch: Launch, card: Measured, found: Sequence[Row], chosen: Se
     yield f"Simulated: {header(launch)}"
     name = card.header.get("card", "")
     yield f"Measured:  {card.kernel} {card.grid or ''}x{card.block or ''}  {name}".rstrip()
-    for note in (*_notes(launch, card), *_left_out(found, chosen)):
+    for note in (*_notes(launch, card), *_left_out(card, found, chosen)):
         yield from paragraph(note, "WRN   ")
     shown = [r for r in found if every or chosen or r.kind != NOT_COMPARABLE and (r.simulated or r.measured)]
     judged = [r for r in shown if r.kind != NOT_COMPARABLE]
@@ -207,8 +177,14 @@ def _pair_lines(launch: Launch, card: Measured, found: Sequence[Row], chosen: Se
         yield from render(Table(HEADERS, cells, "llrrrrlrll"))
 
 
-def _left_out(found: Sequence[Row], chosen: Sequence[Metric]) -> Iterator[str]:
-    """Yield a sentence for the rows of unlike units, and one for chosen metrics that were not measured."""
+def _left_out(card: Measured, found: Sequence[Row], chosen: Sequence[Metric]) -> Iterator[str]:
+    """Yield a sentence for the rows of a twin that its code decides, for those of unlike units, and for
+    chosen metrics that were not measured."""
+    if card.is_twin:
+        others = sum(r.cause == OTHER_CODE for r in found)
+        yield (f"{backend(card)}'s machine code is another than the simulated kernel's: "
+               f"{counted(others, 'metric')} not comparable (--all lists them); grid, tiles and layout "
+               "decide the rest.")
     if unlike := unlike_units(found):
         yield f"{counted(len(unlike), 'metric')} not compared, as the units are unlike: {', '.join(unlike)}."
     if absent := [m.name for m in chosen if m.name not in {r.metric.name for r in found}]:

@@ -64,6 +64,9 @@ def _more_local(card: Measured, launch: Launch, op: str) -> float:
 
 
 def _rate_of_a_short_kernel(d: Difference) -> bool:
+    """Occupancy is not meant: it follows from the launch, or is averaged over active cycles alone."""
+    if d.named("occupancy", "maximum_warps", "warps_active"):
+        return False
     time = d.card_has("gpu__time_duration.sum")
     return 0 < time < SHORT_NS and (d.named(".pct", "cycles", "time_duration") or d.metric.unit == "%")
 

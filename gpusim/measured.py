@@ -58,6 +58,12 @@ class Measured:
         """Return how the caches began: cold, as ncu flushes them unless told not to, or warm."""
         return "warm" if self.header.get("cache control", "all") == "none" else "cold"
 
+    @property
+    def is_twin(self) -> bool:
+        """Return whether other machine code than the simulated kernel's ran: the file names another backend
+        than numba, such as triton."""
+        return self.header.get("backend", "numba") != "numba"
+
 
 def read_measured(path: str | Path) -> list[Measured]:
     """Return the launches of a file, in ncu's order; raise BadOption for what is no CSV of ncu's."""

@@ -22,22 +22,34 @@ def closeness(kernel: str, measured: str) -> int:
     return 2 if re.search(rf"(?<!\w){re.escape(kernel)}(?!\w)", measured) else int(kernel in measured)
 
 
-def partners(launches: Sequence[Launch], measured: Sequence[Measured]) -> Sequence[Measured]:
+def partners(
+    launches: Sequence[Launch], measured: Sequence[Measured], kernel: str = ""
+) -> Sequence[Measured]:
     """Return the measured launches whose name comes nearest to that of a simulated one, or all if none is
-    near; raise BadOption where either side is empty."""
+    near; raise BadOption where either side is empty.
+
+    kernel: what was simulated. Where the file says that it was measured from that, whatever its launches are
+    called there, all are taken.
+    """
     if not launches or not measured:
         raise BadOption("there is nothing to compare: a file holds no launch")
+    if _measured_from(kernel, measured):
+        return measured
     kernels = list(dict.fromkeys(x.kernel for x in launches))
     best = {k: max(closeness(k, m.kernel) for m in measured) for k in kernels}
     near = [m for m in measured if any(best[k] and closeness(k, m.kernel) == best[k] for k in kernels)]
     return near or measured
 
 
-def pairing_notes(launches: Sequence[Launch], cards: Sequence[Measured]) -> Iterator[str]:
+def _measured_from(kernel: str, cards: Sequence[Measured]) -> bool:
+    return bool(kernel) and all(m.header.get("kernel") == kernel for m in cards)
+
+
+def pairing_notes(launches: Sequence[Launch], cards: Sequence[Measured], kernel: str = "") -> Iterator[str]:
     """Yield a sentence for names that no measured launch has, and for numbers of launches that differ."""
     strangers = dict.fromkeys(
         x.kernel for x in launches if not any(closeness(x.kernel, m.kernel) for m in cards))
-    if strangers:
+    if strangers and not _measured_from(kernel, cards):
         yield f"no launch named {_listed(strangers)}; compared with {_listed(m.kernel for m in cards)}."
     if len(cards) != len(launches):
         yield (f"{counted(len(launches), 'launch')} simulated and {counted(len(cards), 'launch')} measured: "

@@ -167,7 +167,8 @@ def _recorded(names: Sequence[str], cells: Sequence[str], header: dict[str, str]
     rounded = {name: HUNDREDTH / 2 for name, value in values.items() if isinstance(value, float)}
     job = Job(*(about[name] for name in ("kernel", "backend", "options", "configuration")))
     shapes = about["grid"], about["block"]
-    measured = Measured(about["launch"], *shapes, values, rounded, {}, header, path.name)
+    said = {**header, "kernel": about["kernel"], "backend": about["backend"]}
+    measured = Measured(about["launch"], *shapes, values, rounded, {}, said, path.name)
     own = (about[name] for name in ("local_bytes", "error", "rounded"))
     return Recorded(job, about["step"], measured, *own, header, line=line)
 

@@ -144,4 +144,4 @@ def registers(problem: Problem) -> Registers:
 def _replayed(r: Recorded, launch: Launch) -> Replayed:
     values = ((m.name, metrics.value(launch, m.name)) for m in metrics.METRICS)
     simulated = {name: float(value) for name, value in values if value is not None}
-    return Replayed(r, simulated, entries(r.title, launch, r.measured, r.job.same_source))
+    return Replayed(r, simulated, entries(r.title, launch, r.measured))

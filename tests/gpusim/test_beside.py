@@ -16,7 +16,6 @@ from gpusim.beside import (
     TENSOR_FLOPS,
     UNITS,
     WITHIN,
-    Tolerance,
     beside,
     rows,
 )
@@ -26,6 +25,7 @@ from gpusim.errors import BadOption
 from gpusim.measured import Measured
 from gpusim.metrics import select
 from gpusim.ncu_csv import IDENTITY
+from gpusim.tolerances import Tolerance
 
 DATA = Path(__file__).parents[1] / "data"
 LOADS = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"
@@ -99,7 +99,7 @@ def test_rounding_of_a_scaled_print_leaves_a_number_equal(sample) -> None:
 
 def test_unlike_units_are_not_divided(sample) -> None:
     (row,) = rows(sample, card({DRAM_READ: 100}, units={DRAM_READ: "sector"}))
-    assert (row.kind, row.error, row.verdict, row.cause) == (NOT_COMPARABLE, None, "", UNITS)
+    assert (row.kind, row.error, row.verdict, row.cause) == (NOT_COMPARABLE, None, NOT_COMPARABLE, UNITS)
 
 
 def test_what_the_simulator_has_no_number_for_is_not_comparable(sample) -> None:
@@ -246,3 +246,38 @@ def test_compare_of_a_metric_that_was_not_measured_ends_with_2(capsys, tmp_path:
     said = capsys.readouterr()
     assert said.err.startswith("error: nothing can be compared: gpusim__l1_size was not measured")
     assert said.out == ""
+
+
+# Twins of other machine code
+
+
+REGISTERS, OCCUPANCY = "launch__registers_per_thread", "sm__maximum_warps_per_active_cycle_pct"
+ACHIEVED = "sm__warps_active.avg.pct_of_peak_sustained_active"
+
+
+def test_of_a_triton_version_only_what_grid_tiles_and_layout_decide_is_compared(sample) -> None:
+    counted = {LOADS: sample[LOADS] + 5, FFMA: 1, REGISTERS: 99}
+    twin = {r.metric.name: r for r in rows(sample, card(counted, header={"backend": "triton"}))}
+    assert (twin[LOADS].kind, twin[LOADS].verdict) == ("exact", DIFFERS)
+    for name in (FFMA, REGISTERS):
+        assert (twin[name].kind, twin[name].verdict) == (NOT_COMPARABLE, NOT_COMPARABLE)
+        assert twin[name].error is None
+    own = {r.metric.name: r.verdict for r in rows(sample, card(counted, header={"backend": "numba"}))}
+    assert own == {LOADS: DIFFERS, FFMA: DIFFERS, REGISTERS: DIFFERS}
+
+
+def test_a_line_says_that_triton_s_machine_code_is_another(sample) -> None:
+    counted = {LOADS: sample[LOADS], FFMA: 1, REGISTERS: 99}
+    text = " ".join(beside([sample], [card(counted, header={"backend": "triton"})]).split())
+    assert "Triton's machine code is another than the simulated kernel's: 2 metrics not comparable" in text
+    assert "1 metric: 1 equal, 0 within their tolerance, 0 beyond it." in text
+    assert "machine code" not in beside([sample], [card(counted)])
+    with pytest.raises(BadOption, match="nothing can be compared: Triton's machine code is another"):
+        beside([sample], [card({FFMA: 1}, header={"backend": "triton"})])
+
+
+def test_a_short_time_is_no_cause_of_another_occupancy_and_one_of_another_time(sample) -> None:
+    short = {"gpu__time_duration.sum": 5_000}
+    for name in (OCCUPANCY, ACHIEVED):
+        assert only(sample, name, 1.5, **short).cause != "too short a kernel"
+    assert only(sample, "l1tex__t_sector_hit_rate.pct", 99.5, **short).cause == "too short a kernel"

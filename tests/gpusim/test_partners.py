@@ -45,3 +45,11 @@ def test_a_file_of_other_kernels_alone_gets_a_warning_with_both_names(sample) ->
 
 def test_a_name_that_fits_gets_no_warning(sample) -> None:
     assert "no launch named" not in beside([sample], named("void sample(float *)", "other"))
+
+
+def test_launches_measured_from_the_simulated_kernel_are_taken_whatever_their_names(sample) -> None:
+    one, two = (Measured(name, None, None, {LOADS: 7}, header={"kernel": "k"}) for name in ("a", "sample"))
+    assert partners([sample, sample], [one, two], "k") == [one, two]
+    assert "WRN   no launch" not in beside([sample, sample], [one, two], kernel="k")
+    assert partners([sample, sample], [one, two], "other") == [two]
+    assert "WRN   no launch named sample; compared with a." in beside([sample], [one], kernel="other")
