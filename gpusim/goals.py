@@ -50,6 +50,11 @@ class Case:
         return None if ours is None or theirs is None else ours - theirs
 
 
+def _beyond(reached: float, goal: float) -> str:
+    """Return a number above its goal with one decimal, with more where it would read as the goal."""
+    return next(text for n in range(1, 18) if float(text := f"{reached:,.{n}f}".replace(",", "")) > goal)
+
+
 Error = Callable[[Case], float | None]
 """How far a launch lies off; None where the row says nothing of it."""
 
@@ -69,8 +74,21 @@ class Row:
     @property
     def goals(self) -> str:
         """Return the goals in words."""
-        named = (("median", self.median), ("90th", self.most), ("largest", self.largest))
-        return ", ".join(f"{name} {goal:g}" for name, goal in named if goal is not None)
+        return ", ".join(f"{name} {goal:g}" for name, goal in self._named if goal is not None)
+
+    @property
+    def _named(self) -> tuple[tuple[str, float | None], ...]:
+        return ("median", self.median), ("90th", self.most), ("largest", self.largest)
+
+    def verdict(self, reached: Sequence[Cell]) -> str:
+        """Return "met" or what missed its goal, of median, 90th percentile and largest; "n/a" where a set
+        has no launch for the row."""
+        if None in reached:
+            return "n/a"
+        missed = [f"{name} {_beyond(float(x), goal)}"  # type: ignore[arg-type]
+                  for (name, goal), x in zip(self._named, reached, strict=True)
+                  if goal is not None and float(x) > goal]  # type: ignore[arg-type]
+        return f"missed: {', '.join(missed)}" if missed else "met"
 
 
 def percent(name: str) -> Error:
@@ -154,10 +172,14 @@ def goals_text(cases: Sequence[Case]) -> str:
     if not subsets:
         return ""
     headers = [h for name in subsets for h in (f"{name.title()}: n", "Median", "90th", "Largest")]
-    rows = tuple((r.label, r.unit, *_cells(r, long, subsets), r.goals) for r in ROWS)
+    judged = ("Test Set",) if TEST in subsets else ()
+    made = [(r, tuple(_cells(r, long, subsets))) for r in ROWS]
+    rows = tuple((r.label, r.unit, *cells, r.goals, *(r.verdict(cells[-3:]) for _ in judged))
+                 for r, cells in made)
     sizes = " and ".join(
         f"{counted(sum(c.subset == name for c in long), 'launch')} of the {name} set" for name in subsets)
-    table = Table(("Modelled", "Error In", *headers, "Goals"), rows, f"ll{'r' * len(headers)}l",
+    table = Table(("Modelled", "Error In", *headers, "Goals", *judged), rows,
+                  f"ll{'r' * len(headers)}l{'l' * len(judged)}",
                   f"What is modelled, over 20 us and without spills: {sizes}")
     return "\n".join(render(table)) + "\n"
 

@@ -92,14 +92,28 @@ def test_both_sets_stand_side_by_side_with_the_goals() -> None:
     fit = [case({READS: 100 + n}, {READS: 100}, "fit") for n in range(11)]
     text = goals_text([*fit, case({READS: 50}, {READS: 100})])
     assert "11 launches of the fit set and 1 launch of the test set" in text
-    assert cells(text, READ) == "11 5.00 9.00 10.00 1 50.00 50.00 50.00 median 3, 90th 10".split()
-    assert cells(text, WRITE) == "0 n/a n/a n/a 0 n/a n/a n/a largest 1".split()
+    assert cells(text, READ) == (
+        "11 5.00 9.00 10.00 1 50.00 50.00 50.00 median 3, 90th 10 missed: median 50.0, 90th 50.0".split())
+    assert cells(text, WRITE) == "0 n/a n/a n/a 0 n/a n/a n/a largest 1 n/a".split()
 
 
 def test_one_set_alone_has_no_columns_of_the_other() -> None:
     text = goals_text([case({READS: 50}, {READS: 100})])
     assert "Test: n" in text and "Fit" not in text
-    assert cells(text, READ) == "1 50.00 50.00 50.00 median 3, 90th 10".split()
+    assert cells(text, READ) == (
+        "1 50.00 50.00 50.00 median 3, 90th 10 missed: median 50.0, 90th 50.0".split())
+    alone = goals_text([case({READS: 50}, {READS: 100}, "fit")])
+    assert "Fit: n" in alone and "Test Set" not in alone  # the fit set judges nothing
+    assert cells(alone, READ) == "1 50.00 50.00 50.00 median 3, 90th 10".split()
+
+
+def test_the_test_set_meets_a_goal_that_it_reaches_and_misses_one_by_a_little_more() -> None:
+    assert READ.verdict((3.0, 10.0, 99.0)) == "met"  # the largest has no goal
+    assert READ.verdict((7.31, 10.0, 99.0)) == "missed: median 7.3"
+    assert READ.verdict((3.0, 10.004, 99.0)) == "missed: 90th 10.004"
+    assert READ.verdict((7.0, 11.0, 11.0)) == "missed: median 7.0, 90th 11.0"
+    assert WRITE.verdict((0.5, 0.9, 1234.5)) == "missed: largest 1234.5"
+    assert READ.verdict((None, None, None)) == "n/a"
 
 
 def test_launches_of_20_us_and_less_do_not_count() -> None:
