@@ -54,7 +54,7 @@ def rows(run: Run) -> list[LineAccess]:
     """
     found: dict[LineAccess, LineAccess] = {}
     for launch in run.launches:
-        if not launch.accesses:
+        if not launch.accesses and _touches(launch):
             raise BadOption(f"banks: {run.title} ran on the engine {launch.engine}, which does not tell "
                             "accesses apart (n/a); use --engine compiled")  # fmt: skip
         for a in launch.accesses:
@@ -64,6 +64,13 @@ def rows(run: Run) -> list[LineAccess]:
     if not found:
         raise BadOption(f"banks: {run.title} does not use shared memory; choose another kernel")
     return sorted(found.values(), key=lambda a: -a.taken)
+
+
+def _touches(launch: Launch) -> bool:
+    """Return whether a launch asks for anything in shared memory, or does not tell."""
+    c = launch.counters
+    parts = (c.shared_load, c.shared_store, c.shared_atom)
+    return launch.engine != "compiled" or any(p.requests for p in parts)
 
 
 def figure(shown: Iterable[Run | Launch]) -> Figure:

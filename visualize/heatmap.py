@@ -116,7 +116,8 @@ def figure(shown: Sequence[Touched]) -> Figure:
     """Return two rows of tensors for each problem, reads above writes, on one scale of colours."""
     chosen = [_most_touched(of) for of in shown]
     if not chosen or not all(chosen):
-        raise BadOption("heatmap: no access to an array was seen (n/a); the engine oracle has no trace")
+        raise BadOption("heatmap: no access to an array was seen: the kernel has none, or the engine was "
+                        "oracle, which has no trace")
     columns = max(map(len, chosen))
     heights = [3.6] * len(shown) + [0.6]
     made = style.new_figure(max(6.0, 1.35 * columns + 0.9), sum(heights))

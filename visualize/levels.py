@@ -18,7 +18,7 @@ from gpusim.trace import SECTOR_BYTES
 LABELS = {
     "L1-load": "SM-L1 loads", "L1-store": "SM-L1 stores", "L1-atomic": "SM-L1 atomics",
     "L2-read": "L1-L2 reads", "L2-write": "L1-L2 writes", "L2-atomic": "L1-L2 atomics",
-    "DRAM-read": "DRAM reads, data", "DRAM-write": "DRAM writes",
+    "DRAM-read": "DRAM reads, data", "DRAM-write": "DRAM writes, own",
 }  # fmt: skip
 MODELLED = ("L2-read", "DRAM-read", "DRAM-write")
 PATHS: dict[str, tuple[str, ...]] = {

@@ -127,8 +127,8 @@ def words(run: Run) -> dict[str, list[str]]:
         "L2": ["L2", "hit rate", _percent(run.value("lts__t_sector_hit_rate.pct")),
                "dirty at the end", style.quantity(h.dirty_bytes if known else None, "B")],
         "DRAM": ["DRAM", style.quantity(arch.dram_bytes_per_second, "B/s"), "(data sheet)",
-                 *(["code in the loads", style.quantity(h.dram_code_bytes, "B")] if known else []),
-                 *(["others' in the stores", style.quantity(h.dram_found_bytes, "B")]
+                 *([f"loads: code {style.quantity(h.dram_code_bytes, 'B')}"] if known else []),
+                 *([f"stores: others' {style.quantity(h.dram_found_bytes, 'B')}"]
                    if known and h.dram_found_bytes else [])],
     }  # fmt: skip
 

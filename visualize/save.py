@@ -48,7 +48,7 @@ def with_hatches(text: str) -> str:
     matplotlib draws lines and ground of a pattern in one colour and lets the whole shine through; here the
     ground alone does.
     """
-    for _, name, opacity in HATCHED.findall(text):
+    for name, opacity in {name: opacity for _, name, opacity in HATCHED.findall(text)}.items():
         ground = re.compile(rf'(<pattern id="{name}"[^>]*>\s*<rect [^>]*?)(fill="#\w+"/>)')
         text = ground.sub(rf'\1fill-opacity="{opacity}" \2', text)
     return HATCHED.sub(r"\1", text)

@@ -210,7 +210,8 @@ def _about(launches: Sequence[Launch], seen: Sequence[LaunchLog], log: ReplayLog
         "clock": CLOCK,
         "quantum_records": first.quantum_records,
         "l2": first.l2,
-        "totals": "bytes of data since the file's beginning; DRAM reads of code are not among them",
+        "totals": "bytes of data since the file's beginning; not among them: reads of code, and writes for "
+                  "others, of DRAM",
         "sampling": _sampling(seen, log),
         "counter_sampling": f"one turn of {log.every_turn}, as it begins, and each launch's end",
         "max_slices": log.max_slices,

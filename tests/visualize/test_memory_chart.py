@@ -40,7 +40,7 @@ def test_arrows_and_words_say_the_numbers(make_launch, drawn):
     picture = drawn(memory_chart.figure([make_launch()]))
     for text in ("k, NVIDIA H200", "loads 4.10 kB", "stores 2.05 kB", "loads 3.07 kB", "loads 1.54 kB",
                  "stores 128 B", "loads 1.28 kB", "stores 640 B", "25.00 %", "75.00 %", "1.92 kB",
-                 "133 blocks", "2.03 kFLOP", "code in the loads", "512 B", "325 wavefronts",
+                 "133 blocks", "2.03 kFLOP", "loads: code 512 B", "325 wavefronts",
                  "310 by conflicts"):  # fmt: skip
         assert text in picture.texts
     assert picture.flaws == []
@@ -76,8 +76,17 @@ def test_loads_of_dram_are_data_and_code_of_all_launches(make_launch, drawn):
     run = Run("both", (make_launch(), make_launch()))
     picture = drawn(memory_chart.figure([run]))
     assert edges(memory_chart.traffic(run.total))["DRAM", "L2", "read"] == 2 * (1024 + 512)
-    assert {"loads 3.07 kB", "code in the loads", "1.02 kB"} <= set(picture.texts)
-    assert "code in the loads" not in drawn(memory_chart.figure([make_launch(engine="oracle")])).texts
+    assert {"loads 3.07 kB", "loads: code 1.02 kB"} <= set(picture.texts)
+    counted = drawn(memory_chart.figure([make_launch(engine="oracle")])).texts
+    assert not any(text.startswith("loads: code") for text in counted)
+
+
+def test_stores_of_dram_are_the_launches_own_and_others(make_launch, drawn):
+    launch = make_launch()
+    assert not any(text.startswith("stores:") for text in drawn(memory_chart.figure([launch])).texts)
+    launch.counters.hierarchy.dram_found_bytes = 7_200_000
+    assert edges(memory_chart.traffic(launch))["L2", "DRAM", "write"] == 128 + 7_200_000
+    assert "stores: others' 7.20 MB" in drawn(memory_chart.figure([launch])).texts
 
 
 def test_what_was_not_counted_is_na_and_never_0(make_launch, drawn):

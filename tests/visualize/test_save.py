@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from xml.dom import minidom
 
 from visualize import memory_chart
 from visualize.save import svg, with_hatches
@@ -15,6 +16,12 @@ def test_the_ground_of_a_hatched_area_shines_through_and_its_lines_do_not():
     found = with_hatches(AREA + PATTERN)
     assert '<path style="fill: url(#h1); stroke: #009e73"/>' in found
     assert '<rect x="0" fill-opacity="0.4" fill="#009e73"/><path style="fill: #009e73"/>' in found
+
+
+def test_two_areas_of_one_pattern_leave_well_formed_xml(make_launch):
+    found = with_hatches(AREA + AREA + PATTERN)
+    assert found.count('fill-opacity="0.4"') == 1
+    minidom.parseString(svg(memory_chart.figure([make_launch(), make_launch()])))
 
 
 def test_an_area_without_a_pattern_keeps_its_opacity():
