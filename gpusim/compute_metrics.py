@@ -48,8 +48,7 @@ def hadds(launch: Launch) -> int:
 
 def dram_bytes(launch: Launch) -> int:
     """Return the bytes read from and written to DRAM, code and others' dirty lines included."""
-    h = launch.counters.hierarchy
-    return h.dram_read_bytes + h.dram_code_bytes + h.dram_write_bytes + h.dram_found_bytes
+    return launch.counters.hierarchy.dram_bytes
 
 
 def _classes() -> list[Metric]:

@@ -138,6 +138,11 @@ class Hierarchy:
     dram_found_bytes: int = 0
     dirty_bytes: int = 0
 
+    @property
+    def dram_bytes(self) -> int:
+        """Return all bytes that DRAM gives and takes: data, code, and what was dirty before."""
+        return self.dram_read_bytes + self.dram_code_bytes + self.dram_write_bytes + self.dram_found_bytes
+
 
 @dataclass(frozen=True)
 class Issued:

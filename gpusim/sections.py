@@ -405,7 +405,7 @@ def bytes_by_level(counters: Counters) -> dict[str, int]:
     spaces = (c.global_load, c.global_store, c.global_red, c.global_atom, c.local_load, c.local_store)
     return {"L1": SECTOR_BYTES * sum(s.sectors for s in spaces),
             "L2": SECTOR_BYTES * (h.l2_read + h.l2_write + h.l2_red + h.l2_atom),
-            "DRAM": h.dram_read_bytes + h.dram_code_bytes + h.dram_write_bytes + h.dram_found_bytes}
+            "DRAM": h.dram_bytes}
 
 
 def _level_kind(level: str) -> str:
